@@ -1,0 +1,184 @@
+"""What the columns of a claude-mem row mean: one function for each table. Knows single rows, no SQL."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.legacy.shapes import (
+    KIND_OF_TABLE,
+    OBSERVATIONS,
+    PROMPTS,
+    SUMMARIES,
+    UNKNOWN_PROJECT,
+    LegacyMemory,
+    LegacySession,
+)
+from app.legacy.tables import Row
+
+_LIST_SEPARATORS = "|\n,"
+_SENTENCE_SEPARATORS = "|\n"  # a fact is a sentence: its commas are its own
+_TITLE_LENGTH = 120
+_SUMMARY_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_MARKED_AS_HASHLESS = "__null_migration_"
+_NOT_KEPT = frozenset(
+    {
+        "id",
+        "memory_session_id",  # pointers, kept by name only where they lead nowhere
+        "content_session_id",
+        "session_db_id",
+        "user_prompt",  # also a row of its own, which can be deleted
+        "content_hash",
+        "created_at",
+        "started_at",
+        "worker_port",
+        "prompt_counter",
+        "synced_at",
+        "sync_rev",
+    }
+)
+"""Columns that say nothing about a memory once it is here; whatever else has no field goes to the metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """What a memory takes from its session. `project` and the start time stand in where the memory has none."""
+
+    legacy_id: int
+    project: str
+    platform_source: str
+    started_at_epoch_ms: int
+
+
+def session(row: Row, *, previous_ms: int) -> LegacySession:
+    """Read a row of `sdk_sessions`; one without any time gets that of the row before it."""
+    return LegacySession(
+        legacy_id=row.legacy_id,
+        project=_project(row, None),
+        content_session_id=row.text("content_session_id"),
+        memory_session_id=row.text("memory_session_id"),
+        platform_source=row.text("platform_source") or "claude",
+        title=row.text("custom_title"),
+        status=row.text("status") or "active",
+        started_at_epoch_ms=_time(row, previous_ms, "started_at_epoch", "started_at"),
+        completed_at_epoch_ms=row.moment("completed_at_epoch", "completed_at"),
+        metadata=_metadata(row),
+        warnings=tuple(row.warnings),
+    )
+
+
+def memory(row: Row, key: SessionKey | None, *, previous_ms: int) -> LegacyMemory:
+    """Read a row of one of the memory tables; `key` is its session, None for an orphan."""
+    fields = _FIELDS[row.table](row)
+    project = _project(row, key)
+    fallback_ms = key.started_at_epoch_ms if key else previous_ms
+    return LegacyMemory(
+        kind=KIND_OF_TABLE[row.table],
+        legacy_table=row.table,
+        legacy_id=row.legacy_id,
+        project=project,
+        session_id=key.legacy_id if key else None,
+        platform_source=key.platform_source if key else row.text("platform_source") or "claude",
+        created_at_epoch_ms=_time(row, fallback_ms, "created_at_epoch", "created_at"),
+        metadata=_metadata(row, **_lost_session(row, key, project)),
+        warnings=tuple(row.warnings),
+        **fields,
+    )
+
+
+def identity(row: Row) -> bytes:
+    """What makes an observation the same as another for claude-mem: its session, and its content hash.
+
+    Rows from before that hash get it computed, by claude-mem's own rule: SHA-256 over session, title and narrative,
+    joined by NUL, its first 16 hex digits. A row with neither title nor narrative is told by its other words.
+    """
+    session_id = row.text("memory_session_id") or ""
+    stored = row.text("content_hash")
+    if stored is None or stored.startswith(_MARKED_AS_HASHLESS):
+        words = [row.text("title") or "", row.text("narrative") or ""]
+        if not any(words):
+            words = [row.text(name) or "" for name in ("text", "subtitle", "facts", "concepts")]
+        stored = hashlib.sha256("\0".join([session_id, *words]).encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{session_id}\0{stored}".encode()).digest()
+
+
+def is_empty(entry: LegacyMemory) -> bool:
+    """Say whether nothing in it could be read or found."""
+    return not (entry.title or entry.subtitle or entry.text or entry.narrative or entry.facts or entry.concepts)
+
+
+def _observation(row: Row) -> dict[str, Any]:
+    return {
+        "type": row.text("type") or "observation",
+        "title": row.text("title"),
+        "subtitle": row.text("subtitle"),
+        "text": row.text("text"),
+        "narrative": row.text("narrative"),
+        "facts": row.strings("facts", separators=_SENTENCE_SEPARATORS),
+        "concepts": row.strings("concepts", separators=_LIST_SEPARATORS),
+        "files_read": row.strings("files_read", separators=_LIST_SEPARATORS),
+        "files_modified": row.strings("files_modified", separators=_LIST_SEPARATORS),
+    }
+
+
+def _summary(row: Row) -> dict[str, Any]:
+    parts = [(name, content) for name in _SUMMARY_PARTS if (content := row.text(name))]
+    return {
+        "type": "summary",
+        "title": _first_line(row.text("request")),
+        "narrative": "\n".join(f"{name.replace('_', ' ').capitalize()}: {content}" for name, content in parts) or None,
+        "files_read": row.strings("files_read", separators=_LIST_SEPARATORS),
+        "files_modified": row.strings("files_edited", separators=_LIST_SEPARATORS),
+    }
+
+
+def _prompt(row: Row) -> dict[str, Any]:
+    return {"type": "prompt", "text": row.text("prompt_text")}
+
+
+_FIELDS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
+    OBSERVATIONS: _observation,
+    SUMMARIES: _summary,
+    PROMPTS: _prompt,
+}
+
+
+def _first_line(content: str | None) -> str | None:
+    if content is None:
+        return None
+    line = content.strip().splitlines()[0]
+    return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def _project(row: Row, key: SessionKey | None) -> str:
+    named = row.text("merged_into_project") or row.text("project")
+    if named:
+        return named.strip()
+    fallback = key.project if key else UNKNOWN_PROJECT
+    # A prompt never names a project: it has that of its session, and only an orphan is worth a word.
+    if row.table != PROMPTS or not key:
+        row.warnings.append(f"project: none is named, so it goes to {fallback}")
+    return fallback
+
+
+def _time(row: Row, fallback_ms: int, *columns: str) -> int:
+    moment = row.moment(*columns)
+    if moment is None:
+        row.warnings.append(f"{columns[0]}: no time, so that of its session or of the row before it is taken")
+    return fallback_ms if moment is None else moment
+
+
+def _metadata(row: Row, **more: str) -> dict[str, Any]:
+    metadata = row.mapping("metadata")
+    kept = {**row.rest(_NOT_KEPT), **row.unreadable, **more}
+    return {**metadata, "claudeMem": kept} if kept else metadata
+
+
+def _lost_session(row: Row, key: SessionKey | None, project: str) -> dict[str, str]:
+    """Name the session that the memory cannot be joined to: there is none, or it stayed in another project."""
+    if key and key.project == project:
+        return {}
+    name = row.text("memory_session_id") or row.text("content_session_id")
+    if key is None:
+        row.warnings.append(f"session: {name} is not in this database" if name else "session: none is named")
+    return {"session": name} if name else {}

@@ -1,0 +1,140 @@
+"""The private copy: complete, and without a trace on the source."""
+
+import hashlib
+import itertools
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from app.legacy import snapshot
+from tests.legacy import builders
+
+
+def folder_state(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def titles(database: Path) -> list[str]:
+    connection = sqlite3.connect(database)
+    try:
+        return [title for (title,) in connection.execute("SELECT title FROM observations ORDER BY id")]
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "source"
+    folder.mkdir()
+    return folder / "claude-mem.db"
+
+
+@pytest.fixture
+def private(tmp_path):
+    folder = tmp_path / "private"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def with_log(source, tmp_path):
+    """A database whose second row is in the write-ahead log only, left behind by a program that was killed."""
+    made = tmp_path / "made.db"
+    connection = builders.create(made)
+    builders.add_observation(connection, "checkpointed")
+    connection.execute("PRAGMA wal_checkpoint(truncate)")
+    builders.add_observation(connection, "in the log")
+    for suffix in ("", "-wal"):
+        shutil.copyfile(f"{made}{suffix}", f"{source}{suffix}")
+    connection.close()
+    return source
+
+
+def test_committed_rows_of_the_log_are_in_the_copy(with_log, private):
+    """The write-ahead log counts as much as the database file."""
+    assert titles(snapshot.take(with_log, private)) == ["checkpointed", "in the log"]
+
+
+def test_the_source_folder_is_unchanged(with_log, private):
+    """Neither the database nor its log changes, and no file appears beside them."""
+    before = folder_state(with_log.parent)
+    titles(snapshot.take(with_log, private))
+    assert folder_state(with_log.parent) == before
+
+
+def test_a_source_without_a_log_gets_no_log(source, private):
+    """A cleanly closed database stays alone in its folder."""
+    builders.sample(source)
+    snapshot.take(source, private)
+    assert [path.name for path in source.parent.iterdir()] == [source.name]
+
+
+def test_an_uncommitted_row_is_not_in_the_copy(with_log, private):
+    """What a program has begun to write while the copy is taken does not belong to it."""
+    writer = sqlite3.connect(with_log, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    builders.add_observation(writer, "not yet")
+    copied = titles(snapshot.take(with_log, private))
+    writer.execute("ROLLBACK")
+    writer.close()
+    assert copied == ["checkpointed", "in the log"]
+
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA wal_autocheckpoint = 8")
+for number in range(1_000_000):
+    connection.execute("INSERT INTO observations (title, narrative) VALUES (?, ?)", (f"row {number}", "x" * 3000))
+    if number == 20:
+        print("writing", flush=True)
+"""
+
+
+def test_a_copy_taken_under_a_busy_writer_is_whole(source, private):
+    """A program that writes and checkpoints all the time neither breaks the copy nor is disturbed by it."""
+    builders.create(source).close()
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, source], stdout=subprocess.PIPE, text=True)
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "writing\n"
+        copies = []
+        for number in range(5):
+            folder = private / str(number)
+            folder.mkdir()
+            copies.append(snapshot.take(source, folder))
+        assert writer.poll() is None
+    finally:
+        writer.kill()
+        writer.communicate()
+    for copy in copies:
+        connection = sqlite3.connect(copy)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.close()
+        assert titles(copy) == [f"row {number}" for number in range(len(titles(copy)))]
+
+
+def test_a_source_that_never_stands_still_is_refused(source, private):
+    """A file that changes under every attempt ends in an error, not in a torn copy."""
+    builders.sample(source)
+    done = threading.Event()
+    times_ns = itertools.count(1)
+
+    def change_it() -> None:
+        while not done.is_set():
+            os.utime(source, ns=(0, next(times_ns)))
+
+    toucher = threading.Thread(target=change_it)
+    toucher.start()
+    try:
+        with pytest.raises(snapshot.SourceBusy):
+            snapshot.take(source, private, patience_seconds=0.2)
+    finally:
+        done.set()
+        toucher.join()
