@@ -1,0 +1,277 @@
+"""Memories: add, read, change, remove. What depends on a row goes with it in the same transaction.
+
+Full text, the outbox of the vector mirror and the project's statistics follow by triggers.
+"""
+
+import hashlib
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, bindparam, delete, update
+
+from app.caller import MEMORIES_WRITE, Caller
+from app.clock import new_id, now_ms
+from app.errors import Conflict, Invalid, NotFound, PreconditionFailed
+from app.retrieval import text as search_words
+from app.services import audit, platforms, projects, sessions
+from app.store.models import memory_items, memory_sources
+from app.store.prepared import Prepared, inserting
+from app.store.records import Memory, Source, columns
+from app.store.scope import owned, owned_template, parameters
+
+COLUMNS: Final = columns(memory_items, Memory)
+_INSERT: Final = inserting(memory_items, "seq")
+_BY_ID: Final = Prepared(owned_template(memory_items, *COLUMNS).where(memory_items.c.id == bindparam("id")), Memory)
+_SAME: Final = Prepared(
+    owned_template(memory_items, *COLUMNS).where(
+        memory_items.c.project_id == bindparam("project_id"),
+        memory_items.c.dedup_scope == bindparam("dedup_scope"),
+        memory_items.c.kind == bindparam("kind"),
+        memory_items.c.content_hash == bindparam("content_hash"),
+    ),
+    Memory,
+)
+
+_SEARCHABLE: Final = ("title", "subtitle", "text", "narrative", "facts", "concepts")
+Precondition = Callable[[Memory], bool]
+
+
+class NewMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory as its writer describes it; `kind` and `type` are already decided."""
+
+    project_id: str
+    kind: str
+    type: str
+    server_session_id: str | None = None
+    legacy_observation_id: int | None = None
+    title: str | None = None
+    subtitle: str | None = None
+    text: str | None = None
+    narrative: str | None = None
+    facts: Sequence[str] = ()
+    concepts: Sequence[str] = ()
+    files_read: Sequence[str] = ()
+    files_modified: Sequence[str] = ()
+    metadata: dict[str, Any] = {}
+    platform_source: str | None = None
+    pinned: bool = False
+    superseded_by: str | None = None
+    created_at_epoch: int | None = None
+
+
+def add(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
+    """Store a memory; return it and whether it is new: the same content again is the standing row.
+
+    Raises Forbidden for a project out of reach, NotFound for a session or superseding memory out of reach, Invalid
+    when nothing in it could be searched for.
+    """
+    caller.require(MEMORIES_WRITE)
+    projects.require(connection, caller, new.project_id)
+    if new.server_session_id is not None:
+        sessions.require_of_project(connection, caller, new.server_session_id, new.project_id)
+    if new.superseded_by is not None:
+        _require_replacement(connection, caller, new.superseded_by, new.project_id)
+    memory, is_new = insert_once(connection, caller, new)
+    if is_new:
+        _record(connection, caller, "memory.create", memory)
+    return memory, is_new
+
+
+def add_batch(connection: Connection, caller: Caller, batch: Sequence[NewMemory]) -> list[Memory]:
+    """Store memories, all or none, in input order; repeats resolve to one row."""
+    return [add(connection, caller, new)[0] for new in batch]
+
+
+def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
+    """Write the row unless the same content stands in the same project, session and kind.
+
+    The references of `new` have been checked: this is for add() and for imports, which audit themselves.
+    """
+    memory = _composed(caller, new)
+    standing = _SAME.first(connection, {**parameters(caller), **_identity(memory)})
+    if standing is not None:
+        return standing, False
+    _INSERT.run(connection, _stored(memory))
+    return memory, True
+
+
+def get(connection: Connection, caller: Caller, memory_id: str) -> Memory:
+    """Return a memory that the caller reaches; NotFound otherwise."""
+    memory = _BY_ID.first(connection, {**parameters(caller), "id": memory_id})
+    if memory is None:
+        raise NotFound("memory")
+    return memory
+
+
+def by_ids(connection: Connection, caller: Caller, memory_ids: Sequence[str]) -> list[Memory]:
+    """Return those of the named memories that the caller reaches, in the order of the names."""
+    rows = connection.execute(owned(memory_items, caller, *COLUMNS).where(memory_items.c.id.in_(memory_ids)))
+    found = {row.id: Memory(*row) for row in rows}
+    return [found[memory_id] for memory_id in memory_ids if memory_id in found]
+
+
+def sources(connection: Connection, caller: Caller, memory_id: str) -> list[Source]:
+    """Return where a memory came from, oldest first."""
+    get(connection, caller, memory_id)
+    statement = owned(memory_sources, caller, *columns(memory_sources, Source))
+    statement = statement.where(memory_sources.c.memory_item_id == memory_id)
+    rows = connection.execute(statement.order_by(memory_sources.c.created_at_epoch, memory_sources.c.id))
+    return [Source(*row) for row in rows]
+
+
+def change(
+    connection: Connection, caller: Caller, memory_id: str, changes: dict[str, Any], *, precondition: Precondition
+) -> Memory:
+    """Set the fields in `changes`, leave the others; raise PreconditionFailed when `precondition` refuses the row.
+
+    Conflict when the row would equal another one, Invalid when nothing would be left to search for.
+    """
+    caller.require(MEMORIES_WRITE)
+    standing = get(connection, caller, memory_id)
+    _check_precondition(standing, precondition)
+    _check_references(connection, caller, standing, changes)
+    changed = _revised(standing, changes)
+    if changed is standing:
+        return standing
+    twin = _SAME.first(connection, {**parameters(caller), **_identity(changed)})
+    if twin is not None and twin.id != standing.id:
+        raise Conflict("Another memory of this project, session and kind has this content already.")
+    values = {name: value for name, value in _stored(changed).items() if name not in ("id", "team_id", "project_id")}
+    connection.execute(update(memory_items).where(memory_items.c.seq == standing.seq).values(values))
+    _record(connection, caller, "memory.update", changed)
+    return changed
+
+
+def remove(connection: Connection, caller: Caller, memory_id: str, *, precondition: Precondition) -> None:
+    """Delete a memory: no route returns it from then on."""
+    caller.require(MEMORIES_WRITE)
+    standing = get(connection, caller, memory_id)
+    _check_precondition(standing, precondition)
+    connection.execute(delete(memory_items).where(memory_items.c.seq == standing.seq))
+    _record(connection, caller, "memory.delete", standing)
+
+
+def content_hash(fields: Sequence[str | Sequence[Any] | None]) -> str:
+    """Return SHA-256 over length-delimited, NFC-normalised fields.
+
+    ("ab", "c") and ("a", "bc") differ, NFC and NFD do not. None, "" and an empty list are the same: nothing.
+    """
+    digest = hashlib.sha256()
+    for field in fields:
+        parts = [field] if isinstance(field, str) else list(field or [])
+        parts = [part for part in parts if part != ""]
+        digest.update(f"{len(parts)}:".encode())
+        for part in parts:
+            plain = unicodedata.normalize("NFC", part if isinstance(part, str) else msgspec.json.encode(part).decode())
+            encoded = plain.encode()
+            digest.update(f"{len(encoded)}:".encode() + encoded)
+    return digest.hexdigest()
+
+
+def _composed(caller: Caller, new: NewMemory) -> Memory:
+    now = now_ms()
+    memory = Memory(
+        seq=0,
+        id=new_id(),
+        team_id=caller.team_id or "",
+        project_id=new.project_id,
+        server_session_id=new.server_session_id,
+        dedup_scope=new.server_session_id or "",
+        version=1,
+        created_by=caller.key_id,
+        pinned=new.pinned,
+        superseded_by=new.superseded_by,
+        legacy_observation_id=new.legacy_observation_id,
+        kind=new.kind,
+        type=new.type,
+        title=new.title,
+        subtitle=new.subtitle,
+        text=new.text,
+        narrative=new.narrative,
+        facts=list(new.facts),
+        concepts=list(new.concepts),
+        files_read=list(new.files_read),
+        files_modified=list(new.files_modified),
+        metadata=new.metadata,
+        platform_source=platforms.normalise(new.platform_source),
+        content_hash="",
+        created_at_epoch=now if new.created_at_epoch is None else new.created_at_epoch,
+        updated_at_epoch=now,
+    )
+    _require_searchable(memory)
+    return msgspec.structs.replace(memory, content_hash=_hash(memory))
+
+
+def _revised(standing: Memory, changes: dict[str, Any]) -> Memory:
+    """Return the row with its changes, and the standing one itself when they change nothing."""
+    if "platform_source" in changes:
+        changes = {**changes, "platform_source": platforms.normalise(changes["platform_source"])}
+    changed = msgspec.structs.replace(standing, **changes)
+    if changed == standing:
+        return standing
+    _require_searchable(changed)
+    scope = (changed.server_session_id or "") if "server_session_id" in changes else standing.dedup_scope
+    return msgspec.structs.replace(
+        changed,
+        dedup_scope=scope,
+        content_hash=_hash(changed),
+        version=standing.version + 1,
+        updated_at_epoch=max(now_ms(), standing.updated_at_epoch),
+    )
+
+
+def _check_references(connection: Connection, caller: Caller, standing: Memory, changes: dict[str, Any]) -> None:
+    if (session_id := changes.get("server_session_id")) is not None:
+        sessions.require_of_project(connection, caller, session_id, standing.project_id)
+    if (replacement_id := changes.get("superseded_by")) is not None:
+        if replacement_id == standing.id:
+            raise Invalid.field("body.supersededBy", "a memory cannot supersede itself")
+        _require_replacement(connection, caller, replacement_id, standing.project_id)
+
+
+def _require_replacement(connection: Connection, caller: Caller, memory_id: str, project_id: str) -> None:
+    if get(connection, caller, memory_id).project_id != project_id:
+        raise NotFound("memory")
+
+
+def _check_precondition(standing: Memory, precondition: Precondition) -> None:
+    if not precondition(standing):
+        raise PreconditionFailed("The memory has changed since; read it again.")
+
+
+def _require_searchable(memory: Memory) -> None:
+    for name in _SEARCHABLE:
+        value = getattr(memory, name)
+        parts = [value] if isinstance(value, str) else value or []
+        if any(isinstance(part, str) and part.strip() for part in parts):
+            return
+    raise Invalid.field("body", f"one of {', '.join(_SEARCHABLE)} must hold text")
+
+
+def _hash(memory: Memory) -> str:
+    return content_hash([getattr(memory, name) for name in _SEARCHABLE])
+
+
+def _identity(memory: Memory) -> dict[str, str]:
+    return {
+        "project_id": memory.project_id,
+        "dedup_scope": memory.dedup_scope,
+        "kind": memory.kind,
+        "content_hash": memory.content_hash,
+    }
+
+
+def _stored(memory: Memory) -> dict[str, Any]:
+    """Return the row's values, with the words that full text would not make from the plain columns."""
+    values = msgspec.structs.asdict(memory)
+    del values["seq"]
+    plain = [memory.title, memory.subtitle, memory.text, memory.narrative, *memory.facts, *memory.concepts]
+    values["search_text"] = search_words.index_text(part for part in plain if part is None or isinstance(part, str))
+    values["neighbour_text"] = None
+    return values
+
+
+def _record(connection: Connection, caller: Caller, action: str, memory: Memory) -> None:
+    audit.record(connection, caller, action, target=("memory", memory.id), project_id=memory.project_id)

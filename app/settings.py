@@ -1,0 +1,119 @@
+"""Settings: frozen, read once from CMEM_* or a .env file. Nobody else reads the environment; lower rooms get values."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_EXAMPLE_WORDS = ("change-me", "changeme", "your-secret", "your_secret", "super-secret", "super_secret", "example")
+MIN_SECRET_BYTES = 32
+
+
+class SettingsError(Exception):
+    """A setting has a wrong value; the text names the variable, the value and what is allowed."""
+
+
+class Settings(BaseSettings):
+    """What the operator decides. Every field is `CMEM_<FIELD>` in the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="CMEM_", env_file=".env", frozen=True, extra="ignore")
+
+    data_dir: Path = Field(Path("cmem-data"), description="Folder of the database, the vectors and the signing secret.")
+    database_url: str = Field("", description="SQLite under the data folder when empty; else postgresql+psycopg://…")
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(37877, ge=0, le=65535, description="Port to listen on.")
+    vectors: Literal["embedded", "http", "off"] = Field("embedded", description="Where the vector index lives.")
+    chroma_url: str = Field("", description="Address of a Chroma server; needed with CMEM_VECTORS=http.")
+    embedder: Literal["minilm", "multilingual", "openai", "off"] = Field("minilm", description="Text to vector.")
+    embedder_url: str = Field("", description="An OpenAI-compatible endpoint; needed with CMEM_EMBEDDER=openai.")
+    embedder_model: str = Field("", description="The model's name there.")
+    embedder_api_key: SecretStr = Field(SecretStr(""), description="The key for that endpoint.")
+    auth_mode: Literal["api-key", "local-dev"] = Field("api-key", description="local-dev can let loopback in keyless.")
+    allow_local_dev_bypass: bool = Field(False, description="The second switch that local-dev needs.")
+    jwt_secret: SecretStr = Field(SecretStr(""), description="Signs access tokens, 32 bytes or more; made when empty.")
+    jwt_previous_secret: SecretStr = Field(SecretStr(""), description="Still accepted while secrets are rotated.")
+    jwt_ttl_seconds: int = Field(3600, ge=60, le=86400, description="Life of a token that does not ask for one.")
+    audit_reads: bool = Field(False, description="Also write reads into the audit log.")
+    trusted_proxies: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, description="Addresses whose X-Forwarded-For is believed, comma separated."
+    )
+    redis_url: str = Field("", description="Shared store of rate limits for several machines.")
+    recency_half_life_days: float = Field(90.0, gt=0, description="How fast recency, a tie-breaker, fades.")
+    rate_limit_per_min: int = Field(0, ge=0, description="Requests a minute and key; 0 is no limit.")
+    monthly_request_cap: int = Field(0, ge=0, description="Requests a month and key; 0 is no cap.")
+    cors_origins: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, description="Origins that a browser may call from, comma separated; none by default."
+    )
+    public_url: str = Field("", description="The address that clients use, when a proxy stands before the server.")
+    max_body_bytes: int = Field(5 * 1024 * 1024, ge=1024, description="Largest accepted body.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least severe line logged.")
+    log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON otherwise.")
+
+    @field_validator("trusted_proxies", "cors_origins", mode="before")
+    @classmethod
+    def _split_commas(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: str) -> str:
+        if value and not value.startswith(("sqlite:///", "postgresql+psycopg://")):
+            raise ValueError("allowed are sqlite:///PATH and postgresql+psycopg://…")
+        return value
+
+    @field_validator("chroma_url", "embedder_url", "public_url")
+    @classmethod
+    def _web_address(cls, value: str) -> str:
+        if value and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
+            raise ValueError("allowed is an http:// or https:// address")
+        return value.rstrip("/")
+
+    @field_validator("jwt_secret", "jwt_previous_secret")
+    @classmethod
+    def _strong_secret(cls, value: SecretStr) -> SecretStr:
+        text = value.get_secret_value()
+        if text and (len(text.strip().encode()) < MIN_SECRET_BYTES or _is_well_known(text)):
+            raise ValueError(f"allowed is a random secret of {MIN_SECRET_BYTES} bytes or more")
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Settings":
+        if self.vectors == "http" and not self.chroma_url:
+            raise ValueError("CMEM_CHROMA_URL: needed with CMEM_VECTORS=http")
+        if self.embedder == "openai" and not (self.embedder_url and self.embedder_model):
+            raise ValueError("CMEM_EMBEDDER_URL, CMEM_EMBEDDER_MODEL: needed with CMEM_EMBEDDER=openai")
+        return self
+
+    @property
+    def resolved_database_url(self) -> str:
+        """The database address: the one that was set, or the SQLite file under the data folder."""
+        return self.database_url or f"sqlite:///{self.data_dir.absolute() / 'cmem.db'}"
+
+
+def load(**overrides: Any) -> Settings:
+    """Read the settings; raise SettingsError with one line that names the variable, the value and what is allowed."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as cause:
+        raise SettingsError(_first_fault(cause)) from cause
+
+
+def _first_fault(cause: ValidationError) -> str:
+    fault = cause.errors(include_url=False)[0]
+    reason = fault["msg"].removeprefix("Value error, ")
+    if not fault["loc"]:
+        return reason
+    name = str(fault["loc"][0])
+    value = fault["input"] if not _is_secret(name) else "(hidden)"
+    return f"CMEM_{name.upper()}={value!s}: {reason}"
+
+
+def _is_well_known(secret: str) -> bool:
+    """Say whether a secret is a word from somebody's documentation, or one character over and over."""
+    return any(word in secret.lower() for word in _EXAMPLE_WORDS) or len(set(secret.strip())) < 8
+
+
+def _is_secret(name: str) -> bool:
+    return name.endswith(("_secret", "_api_key"))

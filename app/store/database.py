@@ -1,0 +1,135 @@
+"""Database: read() sees one snapshot, write() takes its turn and commits on leaving. Owns the engines."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError
+
+from app.errors import Unavailable
+from app.store.locks import FairLock, FileLock
+
+_log = structlog.get_logger(__name__)
+
+TURN_TIMEOUT_SECONDS: Final = 10.0
+_BUSY_TIMEOUT_MS: Final = 10_000
+
+_CANNOT_ANSWER: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_NOTADB,
+    }
+)
+"""SQLite's result codes that tell of the disk or of others, and not of a mistake in a statement."""
+
+
+class Database:
+    """One SQLite file. Reads and writes have connections of their own; writers queue before they check one out."""
+
+    def __init__(self, url: str, *, readers: int = 8) -> None:
+        """Open `url` (sqlite:///PATH) lazily; its folder is made. `readers` bounds the connections that read."""
+        self.url = url
+        self.path = Path(make_url(url).database or "")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._turns = FairLock()
+        self._file_lock: FileLock | None = None
+        self._reading = _engine(url, pool_size=readers, begin="BEGIN", query_only=True)
+        self._writing = _engine(url, pool_size=1, begin="BEGIN IMMEDIATE", query_only=False)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Yield a connection that sees one snapshot and cannot write. Never waits for writers."""
+        with _outages_named(), self._reading.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Yield a connection that holds the write lock; commit on leaving, roll back on any exception.
+
+        BEGIN IMMEDIATE: a deferred transaction that reads and then writes fails at once with "locked", whatever the
+        busy timeout says. The turn is taken before a connection is: a waiting writer holds nothing that others need.
+        """
+        with (
+            self._turns.turn(TURN_TIMEOUT_SECONDS),
+            self._others().held(),
+            _outages_named(),
+            self._writing.begin() as connection,
+        ):
+            yield connection
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Return a context in which no other writer of any process is at work: for maintenance outside write()."""
+        return self._others().held()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._reading.dispose()
+        self._writing.dispose()
+        if self._file_lock is not None:
+            self._file_lock.close()
+            self._file_lock = None
+
+    def _others(self) -> FileLock:
+        if self._file_lock is None:
+            self._file_lock = FileLock(self.path.with_name(self.path.name + "-writer.lock"))
+        return self._file_lock
+
+
+def _engine(url: str, *, pool_size: int, begin: str, query_only: bool) -> Engine:
+    # isolation_level None: the driver's own BEGINs would come too late and be deferred
+    engine = create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=TURN_TIMEOUT_SECONDS,
+        connect_args={"isolation_level": None, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: sqlite3.Connection, _: object) -> None:
+        configure(connection, query_only=query_only)
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def configure(connection: sqlite3.Connection, *, query_only: bool = False) -> None:
+    """Set what every connection of ours relies on; synchronous=FULL makes an acknowledged write survive power loss."""
+    for pragma in (
+        f"busy_timeout = {_BUSY_TIMEOUT_MS}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        "journal_size_limit = 67108864",
+        "temp_store = MEMORY",
+        f"query_only = {'ON' if query_only else 'OFF'}",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+@contextmanager
+def _outages_named() -> Iterator[None]:
+    """Turn the database's "I cannot" into Unavailable; a mistake in a statement stays the bug it is."""
+    try:
+        yield
+    except DBAPIError as cause:
+        code = getattr(cause.orig, "sqlite_errorcode", None)
+        if code is None or code & 0xFF not in _CANNOT_ANSWER:
+            raise
+        _log.error("database_unavailable", reason=str(cause.orig))
+        raise Unavailable("The database cannot answer at the moment.") from cause

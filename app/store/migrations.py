@@ -1,0 +1,134 @@
+"""Brings a database to the revision this code knows: one process at a time, one transaction, nothing half done."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, make_url
+from sqlalchemy.pool import NullPool
+
+from app.errors import AppError, Unavailable
+from app.store.database import configure
+from app.store.locks import FileLock
+from app.store.models import metadata
+
+_SCRIPTS: Final = Path(__file__).parents[2] / "migrations"
+_LOCK_TIMEOUT_SECONDS: Final = 120.0
+
+
+class WrongRevision(AppError):
+    """The database is of another revision than this code: newer, or not yet upgraded."""
+
+
+def head() -> str:
+    """Return the newest revision this code knows."""
+    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    assert revision is not None, "there is at least one migration"  # noqa: S101 - a checkout without migrations is broken
+    return revision
+
+
+def current(url: str) -> str | None:
+    """Return the revision of a database; None when it is empty."""
+    with _connected(url) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(url: str, revision: str = "head") -> str | None:
+    """Upgrade under the migration lock, checked again inside it; return the revision that then stands.
+
+    Raises WrongRevision, and touches nothing, when the database is newer than this code.
+    """
+    with _alone(url), _connected(url) as connection:
+        require_known(MigrationContext.configure(connection).get_current_revision())
+        _run(connection, lambda config: command.upgrade(config, revision))
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def downgrade(url: str, revision: str) -> str | None:
+    """Go back to an older revision; return the revision that then stands."""
+    with _alone(url), _connected(url) as connection:
+        require_known(MigrationContext.configure(connection).get_current_revision())
+        _run(connection, lambda config: command.downgrade(config, revision))
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def require_known(revision: str | None) -> None:
+    """Raise WrongRevision when the code has never heard of a database's revision."""
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise WrongRevision(
+            f"The database is at revision {revision}, this cmem-server knows revisions up to {head()}: "
+            "it was made by a newer version. Nothing was touched; use that version or newer."
+        )
+
+
+def drift(url: str) -> list[Any]:
+    """Return what alembic would change to make the tables equal the models; empty when all is well."""
+    with _connected(url) as connection:
+        context = MigrationContext.configure(connection, opts={"include_name": _is_table_of_ours})
+        return list(compare_metadata(context, metadata))
+
+
+def _is_table_of_ours(name: str | None, kind: str, _: Any) -> bool:
+    return not (kind == "table" and name is not None and name.startswith("memory_items_fts"))
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _run(connection: Connection, step: Any) -> None:
+    """Run one Alembic command in one immediate transaction, with foreign keys checked before it commits."""
+    config = _config()
+    config.attributes["connection"] = connection
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    step(config)
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+    if broken:
+        connection.rollback()
+        raise WrongRevision(f"The migration was undone: it would leave {len(broken)} rows without their parent.")
+    connection.commit()
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Connection]:
+    """Yield a connection with foreign keys off, which SQLite only allows outside a transaction."""
+    path = Path(make_url(url).database or "")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None})
+    with engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the URL said so
+        _prepare(raw)
+        yield connection
+
+
+def _prepare(raw: sqlite3.Connection) -> None:
+    with closing(raw.execute("PRAGMA page_count")) as cursor:
+        if cursor.fetchone()[0] == 0:
+            raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # can only be chosen before the first table
+    configure(raw)
+    raw.execute("PRAGMA foreign_keys = OFF")
+
+
+@contextmanager
+def _alone(url: str) -> Iterator[None]:
+    path = Path(make_url(url).database or "")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(path.name + "-migration.lock"))
+    try:
+        if not lock.acquire(timeout_seconds=_LOCK_TIMEOUT_SECONDS):
+            raise Unavailable("Another process is migrating the database.")
+        yield
+    finally:
+        lock.close()

@@ -1,0 +1,85 @@
+"""Statements of the hot paths: composed in SQLAlchemy Core, compiled once per dialect, run through the driver.
+
+Core builds and hashes a statement on each execution, which costs more than SQLite takes to answer it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection, Dialect, Executable, Table, insert
+from sqlalchemy.sql import Select
+
+T = TypeVar("T")
+
+
+class _Compiled:
+    """SQL text of one dialect with the conversions of its values."""
+
+    def __init__(self, statement: Executable, dialect: Dialect, column_keys: Sequence[str] | None) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=column_keys)  # type: ignore[attr-defined]
+        self.sql = str(compiled)
+        self.names: Sequence[str] | None = compiled.positiontup
+        binds = compiled.binds.items()
+        self.constants = {name: bind.value for name, bind in binds if not bind.required and bind.value is not None}
+        binders = {name: bind.type.dialect_impl(dialect).bind_processor(dialect) for name, bind in binds}
+        self.binders = {name: binder for name, binder in binders.items() if binder is not None}
+        columns = statement.selected_columns if isinstance(statement, Select) else ()
+        self.readers = tuple(column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns)
+
+    def bind(self, values: Mapping[str, Any]) -> Any:
+        """Return the driver's parameters: a tuple where the dialect counts places, else a mapping."""
+        filled = {**self.constants, **values}
+        for name, binder in self.binders.items():
+            filled[name] = binder(filled[name])
+        return filled if self.names is None else tuple(filled[name] for name in self.names)
+
+
+class Prepared(Generic[T]):
+    """A statement that is compiled at its first use; rows come as `into(*columns)`."""
+
+    def __init__(self, statement: Executable, into: Callable[..., T], column_keys: Sequence[str] | None = None) -> None:
+        """Remember the statement; `into` takes the selected columns in their order, `column_keys` are those it sets."""
+        self._statement = statement
+        self._column_keys = column_keys
+        self._into = into
+        self._compiled: dict[str, _Compiled] = {}
+
+    def first(self, connection: Connection, values: Mapping[str, Any]) -> T | None:
+        """Return the first row, or None."""
+        compiled = self._for(connection)
+        row = connection.exec_driver_sql(compiled.sql, compiled.bind(values)).fetchone()
+        return None if row is None else self._convert(compiled, row)
+
+    def all(self, connection: Connection, values: Mapping[str, Any]) -> list[T]:
+        """Return every row, in the statement's order."""
+        compiled = self._for(connection)
+        rows = connection.exec_driver_sql(compiled.sql, compiled.bind(values)).fetchall()
+        return [self._convert(compiled, row) for row in rows]
+
+    def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
+        """Execute a writing statement; return how many rows it touched."""
+        compiled = self._for(connection)
+        return connection.exec_driver_sql(compiled.sql, compiled.bind(values)).rowcount
+
+    def run_many(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Execute a writing statement once per row, in one call to the driver."""
+        compiled = self._for(connection)
+        connection.exec_driver_sql(compiled.sql, [compiled.bind(row) for row in rows])
+
+    def _for(self, connection: Connection) -> _Compiled:
+        name = connection.dialect.name
+        compiled = self._compiled.get(name)
+        if compiled is None:
+            compiled = self._compiled[name] = _Compiled(self._statement, connection.dialect, self._column_keys)
+        return compiled
+
+    def _convert(self, compiled: _Compiled, row: Sequence[Any]) -> T:
+        return self._into(
+            *[value if read is None else read(value) for read, value in zip(compiled.readers, row, strict=True)]
+        )
+
+
+def inserting(table: Table, *omitted: str) -> Prepared[tuple[Any, ...]]:
+    """Return the INSERT of every column of a table but `omitted`; the values come when it runs."""
+    names = [column.name for column in table.columns if column.name not in omitted]
+    return Prepared(insert(table), tuple, names)

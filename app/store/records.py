@@ -1,0 +1,183 @@
+"""Rows as frozen values, one struct per noun; the fields are the columns, in the order they are selected."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import ColumnElement, Table
+
+from app.caller import Role
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A row that was read. Changing the database means asking a service, not changing a record."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+def columns(table: Table, record: type[Record]) -> list[ColumnElement[Any]]:
+    """Return the table's columns that a record holds, in its order."""
+    return [table.c[name] for name in record.__struct_fields__]
+
+
+class Team(Record, frozen=True):
+    """A tenant."""
+
+    id: str
+    name: str
+    slug: str
+    metadata: dict[str, Any]
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class Member(Record, frozen=True):
+    """Somebody's place in a team; `user_id` is whatever the team calls its people."""
+
+    team_id: str
+    user_id: str
+    role: Role
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class Project(Record, frozen=True):
+    """What a team works on: the boundary of search and of project keys."""
+
+    id: str
+    team_id: str
+    name: str
+    slug: str
+    root_path: str | None
+    metadata: dict[str, Any]
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class ApiKey(Record, frozen=True):
+    """A credential as it may be shown: never its secret nor the hash of it."""
+
+    id: str
+    public_id: str
+    team_id: str | None
+    project_id: str | None
+    user_id: str | None
+    name: str | None
+    label: str | None
+    scopes: list[str]
+    created_by: str | None
+    rotated_from: str | None
+    created_at_epoch: int
+    updated_at_epoch: int
+    expires_at_epoch: int | None
+    revoked_at_epoch: int | None
+    last_used_at_epoch: int | None
+
+
+class Session(Record, frozen=True):
+    """One run of an agent."""
+
+    id: str
+    team_id: str
+    project_id: str
+    external_session_id: str | None
+    content_session_id: str | None
+    memory_session_id: str | None
+    platform_source: str
+    agent_id: str | None
+    agent_type: str | None
+    title: str | None
+    metadata: dict[str, Any]
+    started_at_epoch: int
+    ended_at_epoch: int | None
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class Event(Record, frozen=True):
+    """Something an agent did, as its hooks sent it."""
+
+    id: str
+    team_id: str
+    project_id: str
+    server_session_id: str | None
+    content_session_id: str | None
+    memory_session_id: str | None
+    platform_source: str
+    source_type: str
+    event_type: str
+    source_event_id: str | None
+    payload: dict[str, Any]
+    metadata: dict[str, Any]
+    occurred_at_epoch: int
+    created_at_epoch: int
+
+
+class Memory(Record, frozen=True):
+    """Something learned. `seq` addresses it in full text, `version` rises with every change."""
+
+    seq: int
+    id: str
+    team_id: str
+    project_id: str
+    server_session_id: str | None
+    dedup_scope: str
+    version: int
+    created_by: str | None
+    pinned: bool
+    superseded_by: str | None
+    legacy_observation_id: int | None
+    kind: str
+    type: str
+    title: str | None
+    subtitle: str | None
+    text: str | None
+    narrative: str | None
+    facts: list[Any]
+    concepts: list[Any]
+    files_read: list[Any]
+    files_modified: list[Any]
+    metadata: dict[str, Any]
+    platform_source: str
+    content_hash: str
+    created_at_epoch: int
+    updated_at_epoch: int
+
+    @property
+    def content(self) -> str | None:
+        """The first of narrative, text and title that is not empty."""
+        return self.narrative or self.text or self.title or None
+
+
+class Source(Record, frozen=True):
+    """Where a memory came from."""
+
+    id: str
+    team_id: str
+    project_id: str
+    memory_item_id: str
+    source_type: str
+    origin: str
+    legacy_table: str
+    legacy_id: str
+    uri: str | None
+    metadata: dict[str, Any]
+    created_at_epoch: int
+
+
+class AuditEntry(Record, frozen=True):
+    """Who did what to which thing: ids and counts, never a text."""
+
+    seq: int
+    id: str
+    team_id: str | None
+    project_id: str | None
+    actor_id: str | None
+    user_id: str | None
+    action: str
+    target_type: str
+    target_id: str | None
+    outcome: str
+    count: int
+    request_id: str | None
+    created_at_epoch: int
