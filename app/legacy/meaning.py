@@ -9,8 +9,11 @@ from app.legacy.shapes import (
     KIND_OF_TABLE,
     OBSERVATIONS,
     PROMPTS,
+    SERVER_MEMORIES,
     SUMMARIES,
     UNKNOWN_PROJECT,
+    Kind,
+    LegacyId,
     LegacyMemory,
     LegacySession,
 )
@@ -27,10 +30,14 @@ _NOT_KEPT = frozenset(
         "memory_session_id",  # pointers, kept by name only where they lead nowhere
         "content_session_id",
         "session_db_id",
+        "server_session_id",
+        "project_id",
+        "legacy_observation_id",
         "user_prompt",  # also a row of its own, which can be deleted
         "content_hash",
         "created_at",
         "started_at",
+        "updated_at_epoch",
         "worker_port",
         "prompt_counter",
         "synced_at",
@@ -44,21 +51,22 @@ _NOT_KEPT = frozenset(
 class SessionKey:
     """What a memory takes from its session. `project` and the start time stand in where the memory has none."""
 
-    legacy_id: int
+    legacy_id: LegacyId
     project: str
     platform_source: str
     started_at_epoch_ms: int
 
 
 def session(row: Row, *, previous_ms: int) -> LegacySession:
-    """Read a row of `sdk_sessions`; one without any time gets that of the row before it."""
+    """Read a row of a session table; one without any time gets that of the row before it."""
     return LegacySession(
+        legacy_table=row.table,
         legacy_id=row.legacy_id,
         project=_project(row, None),
         content_session_id=row.text("content_session_id"),
         memory_session_id=row.text("memory_session_id"),
         platform_source=row.text("platform_source") or "claude",
-        title=row.text("custom_title"),
+        title=row.text("custom_title") or row.text("title"),
         status=row.text("status") or "active",
         started_at_epoch_ms=_time(row, previous_ms, "started_at_epoch", "started_at"),
         completed_at_epoch_ms=row.moment("completed_at_epoch", "completed_at"),
@@ -73,7 +81,7 @@ def memory(row: Row, key: SessionKey | None, *, previous_ms: int) -> LegacyMemor
     project = _project(row, key)
     fallback_ms = key.started_at_epoch_ms if key else previous_ms
     return LegacyMemory(
-        kind=KIND_OF_TABLE[row.table],
+        kind=KIND_OF_TABLE.get(row.table) or _stored_kind(row),
         legacy_table=row.table,
         legacy_id=row.legacy_id,
         project=project,
@@ -140,7 +148,16 @@ _FIELDS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
     OBSERVATIONS: _observation,
     SUMMARIES: _summary,
     PROMPTS: _prompt,
+    SERVER_MEMORIES: _observation,
 }
+
+
+def _stored_kind(row: Row) -> Kind:
+    match row.text("kind"):
+        case "summary" | "prompt" | "manual" as kind:
+            return kind
+        case _:
+            return "observation"
 
 
 def _first_line(content: str | None) -> str | None:
@@ -178,7 +195,7 @@ def _lost_session(row: Row, key: SessionKey | None, project: str) -> dict[str, s
     """Name the session that the memory cannot be joined to: there is none, or it stayed in another project."""
     if key and key.project == project:
         return {}
-    name = row.text("memory_session_id") or row.text("content_session_id")
+    name = row.text("memory_session_id") or row.text("content_session_id") or row.text("server_session_id")
     if key is None:
         row.warnings.append(f"session: {name} is not in this database" if name else "session: none is named")
     return {"session": name} if name else {}

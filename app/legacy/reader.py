@@ -13,9 +13,14 @@ from app.legacy import meaning, origin, snapshot, tables
 from app.legacy.shapes import (
     INTERNAL_PROJECT,
     KIND_OF_TABLE,
+    MEMORY_TABLES,
     OBSERVATIONS,
+    SERVER_MEMORIES,
+    SERVER_PROJECTS,
+    SESSION_TABLES,
     SESSIONS,
     Failed,
+    LegacyId,
     LegacyMemory,
     LegacySession,
     Rules,
@@ -34,6 +39,7 @@ class LegacyDatabase:
         self.origin = origin.identify(connection)
         self._connection = connection
         self._rules = rules
+        self._projects = _project_names(connection)
         self._sessions = _SessionIndex()
         for entry in self._read_sessions():
             if isinstance(entry, LegacySession):
@@ -46,7 +52,7 @@ class LegacyDatabase:
         return 0
 
     def sessions(self) -> Iterator[LegacySession | Skipped | Failed]:
-        """Every row of the sessions table, in its original order."""
+        """Every session, table by table in its original order."""
         for entry in self._read_sessions():
             if isinstance(entry, LegacySession) and self._is_internal(entry.project):
                 yield Skipped(entry.legacy_table, entry.legacy_id, "internal to claude-mem")
@@ -54,27 +60,34 @@ class LegacyDatabase:
                 yield entry
 
     def memories(self) -> Iterator[LegacyMemory | Skipped | Failed]:
-        """Every prompt, observation and summary, table by table in its original order.
+        """Every prompt, observation, summary and memory item, table by table in its original order.
 
         Needs memory for the sessions alone, however many rows there are.
         """
-        for table in KIND_OF_TABLE:
+        for table in MEMORY_TABLES:
             yield from self._memories_of(table)
 
     def _read_sessions(self) -> Iterator[LegacySession | Failed]:
-        previous_ms = 0
-        for row in tables.rows(self._connection, SESSIONS):
-            if isinstance(row, Failed):
-                yield row
-                continue
-            entry = meaning.session(row, previous_ms=previous_ms)
-            previous_ms = entry.started_at_epoch_ms
-            yield entry
+        for table in SESSION_TABLES:
+            previous_ms = 0
+            for row in self._rows(table):
+                if isinstance(row, Failed):
+                    yield row
+                    continue
+                entry = meaning.session(row, previous_ms=previous_ms)
+                previous_ms = entry.started_at_epoch_ms
+                yield entry
+
+    def _rows(self, table: str) -> Iterator[tables.Row | Failed]:
+        for row in tables.rows(self._connection, table):
+            if isinstance(row, tables.Row) and (project_id := row.text("project_id")):
+                row.supply("project", self._projects.get(project_id, project_id))
+            yield row
 
     def _memories_of(self, table: str) -> Iterator[LegacyMemory | Skipped | Failed]:
         repeats = _Repeats(self._connection)
         previous_ms = 0
-        for row in tables.rows(self._connection, table):
+        for row in self._rows(table):
             if isinstance(row, Failed):
                 yield row
                 continue
@@ -90,6 +103,8 @@ class LegacyDatabase:
             return "copied from another device"
         if meaning.is_empty(entry):
             return "empty"
+        if row.table == SERVER_MEMORIES and (observation_id := row.number("legacy_observation_id")):
+            return f"a copy of observation {observation_id}"
         if row.table == OBSERVATIONS:
             first_id = repeats.first_id(row)
             return None if first_id == row.legacy_id else f"repeats row {first_id}"
@@ -99,11 +114,16 @@ class LegacyDatabase:
         return project == INTERNAL_PROJECT and not self._rules.internal
 
 
+def _project_names(connection: sqlite3.Connection) -> dict[str, str]:
+    rows = [row for row in tables.rows(connection, SERVER_PROJECTS) if isinstance(row, tables.Row)]
+    return {str(row.legacy_id): name for row in rows if (name := row.text("name"))}
+
+
 class _SessionIndex:
     """Finds the session of a memory row. Of sessions that share an id, the oldest answers to it."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, meaning.SessionKey] = {}
+        self._by_id: dict[LegacyId, meaning.SessionKey] = {}
         self._by_memory_id: dict[str, meaning.SessionKey] = {}
         self._by_content_id: dict[str, meaning.SessionKey] = {}
 
@@ -119,7 +139,7 @@ class _SessionIndex:
 
     def of(self, row: tables.Row) -> meaning.SessionKey | None:
         return (
-            self._by_id.get(row.number("session_db_id") or 0)
+            self._by_id.get(row.number("session_db_id") or row.text("server_session_id") or "")
             or self._by_memory_id.get(row.text("memory_session_id") or "")
             or self._by_content_id.get(row.text("content_session_id") or "")
         )
@@ -131,15 +151,17 @@ class _Repeats:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         connection.execute("DROP TABLE IF EXISTS temp.seen")
-        connection.execute("CREATE TEMP TABLE seen (identity BLOB PRIMARY KEY, id INTEGER) WITHOUT ROWID")
+        connection.execute("CREATE TEMP TABLE seen (identity BLOB PRIMARY KEY, id) WITHOUT ROWID")
 
-    def first_id(self, row: tables.Row) -> int:
+    def first_id(self, row: tables.Row) -> LegacyId:
         """The id of the first row that was the same, this row's own when it is new."""
         key = meaning.identity(row)
         added = self._connection.execute("INSERT OR IGNORE INTO temp.seen VALUES (?, ?)", (key, row.legacy_id))
         if added.rowcount:
             return row.legacy_id
-        found: tuple[int] = self._connection.execute("SELECT id FROM temp.seen WHERE identity = ?", (key,)).fetchone()
+        found: tuple[LegacyId] = self._connection.execute(
+            "SELECT id FROM temp.seen WHERE identity = ?", (key,)
+        ).fetchone()
         return found[0]
 
 

@@ -4,15 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["observation", "summary", "prompt"]
+Kind = Literal["observation", "summary", "prompt", "manual"]
+LegacyId = int | str
+"""What names a row in its table: a number, and in the server's tables a text. No session has both."""
 
 SESSIONS = "sdk_sessions"
 OBSERVATIONS = "observations"
 SUMMARIES = "session_summaries"
 PROMPTS = "user_prompts"
+SERVER_SESSIONS = "server_sessions"
+SERVER_MEMORIES = "memory_items"
+SERVER_PROJECTS = "projects"
 
 KIND_OF_TABLE: Mapping[str, Kind] = {PROMPTS: "prompt", OBSERVATIONS: "observation", SUMMARIES: "summary"}
-"""The tables whose rows become memories, in reading order: of equal times, the prompt came first."""
+"""The tables that hold one kind of memory each, in reading order: of equal times, the prompt came first."""
+
+SESSION_TABLES = (SESSIONS, SERVER_SESSIONS)
+MEMORY_TABLES = (*KIND_OF_TABLE, SERVER_MEMORIES)
+"""What newer versions of claude-mem keep for their own server, in the same file, comes after the older tables."""
 
 UNKNOWN_PROJECT = "unknown-project"
 """Where a row goes that names no project and has no session: claude-mem's own word for it."""
@@ -35,9 +44,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class LegacySession:
-    """A row of `sdk_sessions`. Times are epoch milliseconds; `warnings` say what had to be repaired."""
+    """A row of a session table. Times are epoch milliseconds; `warnings` say what had to be repaired."""
 
-    legacy_id: int
+    legacy_table: str
+    legacy_id: LegacyId
     project: str
     content_session_id: str | None
     memory_session_id: str | None
@@ -48,22 +58,21 @@ class LegacySession:
     completed_at_epoch_ms: int | None
     metadata: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
-    legacy_table: str = field(default=SESSIONS, init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyMemory:
-    """A row of one of the three memory tables.
+    """A row of one of the memory tables.
 
     `session_id` is the legacy id of its session, None for an orphan; that session may belong to another project than
-    the memory, when the memory's project was merged. `metadata` keeps under `legacy` what has no field of its own.
+    the memory, when the memory's project was merged. `metadata` keeps under `claudeMem` what has no field of its own.
     """
 
     kind: Kind
     legacy_table: str
-    legacy_id: int
+    legacy_id: LegacyId
     project: str
-    session_id: int | None
+    session_id: LegacyId | None
     platform_source: str
     created_at_epoch_ms: int
     type: str
@@ -84,7 +93,7 @@ class Skipped:
     """A row that the rules leave out, and why."""
 
     legacy_table: str
-    legacy_id: int
+    legacy_id: LegacyId
     reason: str
 
 
@@ -93,5 +102,5 @@ class Failed:
     """A row that cannot be read, and why."""
 
     legacy_table: str
-    legacy_id: int
+    legacy_id: LegacyId
     reason: str

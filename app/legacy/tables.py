@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from app.legacy import values
-from app.legacy.shapes import Failed
+from app.legacy.shapes import Failed, LegacyId
 
 _FORMER_NAMES = {"claude_session_id": "content_session_id", "sdk_session_id": "memory_session_id"}
 _LONGEST_SALVAGE = 1_000_000
@@ -19,7 +19,7 @@ class Row:
 
     __slots__ = ("_asked", "_columns", "legacy_id", "table", "unreadable", "warnings")
 
-    def __init__(self, table: str, legacy_id: int, columns: dict[str, Any]) -> None:
+    def __init__(self, table: str, legacy_id: LegacyId, columns: dict[str, Any]) -> None:
         self.table = table
         self.legacy_id = legacy_id
         self.warnings: list[str] = []
@@ -30,6 +30,10 @@ class Row:
     def text(self, name: str) -> str | None:
         """The column's text, None when it is absent or blank."""
         return values.text(self._cell(name))
+
+    def supply(self, name: str, value: str | None) -> None:
+        """Fill a column from another table."""
+        self._columns[name] = value
 
     def number(self, name: str) -> int | None:
         """The column's whole number, None when it holds anything else."""
@@ -99,18 +103,21 @@ def rows(connection: sqlite3.Connection, table: str) -> Iterator[Row | Failed]:
         return
     last_id = 0
     try:
-        for row in _select(connection, table, "", ()):
-            last_id = row.legacy_id
+        for last_id, row in _select(connection, table, "", ()):  # noqa: B007  the salvage goes on from there
             yield row
     except sqlite3.DatabaseError as cause:
         yield from _salvage(connection, table, last_id + 1, cause)
 
 
-def _select(connection: sqlite3.Connection, table: str, where: str, parameters: tuple[int, ...]) -> Iterator[Row]:
+def _select(
+    connection: sqlite3.Connection, table: str, where: str, parameters: tuple[int, ...]
+) -> Iterator[tuple[int, Row]]:
     cursor = connection.execute(f"SELECT rowid, * FROM {table} {where} ORDER BY rowid", parameters)  # noqa: S608
     columns = [_FORMER_NAMES.get(column[0], column[0]) for column in cursor.description[1:]]
     for rowid, *cells in cursor:
-        yield Row(table, rowid, dict(zip(columns, cells, strict=True)))
+        named = dict(zip(columns, cells, strict=True))
+        # A text id is the only lasting one: VACUUM may renumber rows whose id is no integer key.
+        yield rowid, Row(table, named["id"] if isinstance(named.get("id"), int | str) else rowid, named)
 
 
 def _salvage(
@@ -121,6 +128,6 @@ def _salvage(
         raise cause
     for legacy_id in range(first_id, last_id + 1):
         try:
-            yield from _select(connection, table, "WHERE rowid = ?", (legacy_id,))
+            yield from (row for _, row in _select(connection, table, "WHERE rowid = ?", (legacy_id,)))
         except sqlite3.DatabaseError as damage:
             yield Failed(table, legacy_id, f"cannot be read: {damage}")

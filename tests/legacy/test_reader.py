@@ -103,6 +103,7 @@ def test_a_session_comes_with_its_ids_times_and_title(path, source):
     builders.add_session(source, custom_title="Storm", status="completed", completed_at_epoch=MARCH + 5)
     assert sessions(path) == [
         LegacySession(
+            legacy_table="sdk_sessions",
             legacy_id=1,
             project="shop",
             content_session_id="content-one",
@@ -364,6 +365,38 @@ def test_a_database_of_another_program_is_refused(path):
         other.execute("CREATE TABLE bookmarks (url TEXT)")
     with pytest.raises(reader.NotClaudeMem, match="none of claude-mem's tables"), reader.opened(path, Rules()):
         pass
+
+
+def test_memories_of_the_newer_server_tables_come_too(path):
+    """What claude-mem's own server kept in the same file has its project and session by reference."""
+    with closing(builders.create(path, builders.CURRENT | builders.SERVER)) as source:
+        builders.insert(source, "projects", id="p", name="shop", created_at_epoch=MARCH)
+        builders.insert(
+            source, "server_sessions", id="s", project_id="p", platform_source="codex", started_at_epoch=MARCH
+        )
+        builders.insert(
+            source,
+            "memory_items",
+            id="m",
+            project_id="p",
+            server_session_id="s",
+            kind="manual",
+            type="note",
+            narrative="Remember the storm.",
+            created_at_epoch=MARCH,
+        )
+    entry = read_one(path)
+    assert (entry.legacy_id, entry.kind, entry.project, entry.session_id) == ("m", "manual", "shop", "s")
+    assert (entry.platform_source, entry.warnings, entry.metadata) == ("codex", (), {})
+    assert [(session.legacy_id, session.project) for session in sessions(path)] == [("s", "shop")]
+
+
+def test_a_copy_of_an_observation_in_the_newer_tables_is_left_out(path):
+    """claude-mem's server copied observations; the original stands for both."""
+    with closing(builders.create(path, builders.CURRENT | builders.SERVER)) as source:
+        builders.add_observation(source, "Retry storm")
+        builders.insert(source, "memory_items", id="m", project_id="p", title="Retry storm", legacy_observation_id=1)
+    assert read_all(path)[1] == Skipped("memory_items", "m", "a copy of observation 1")
 
 
 def test_an_absent_file_is_an_error(path):
