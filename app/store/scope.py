@@ -63,7 +63,7 @@ def _or_any(project: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def every(table: Table, *columns: ColumnElement[Any]) -> Select[Any]:
-    """Select rows of all teams: for the server itself (credentials, the mirror, maintenance), never for a caller's data.
+    """Select rows of all teams: for the server itself (credentials, mirror, maintenance), never for a caller's data.
 
     The test that guards owned() lists the few modules that may use this.
     """

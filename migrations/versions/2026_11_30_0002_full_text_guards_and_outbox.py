@@ -115,7 +115,7 @@ _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
 
 def _enqueue(row: str, operation: str, version: str) -> str:
-    """Return SQL that leaves one pending entry for a memory; a claim stands, so that nobody mirrors it twice at once."""
+    """Return SQL that leaves one pending entry per memory; a claim stands, so that no two mirror it at once."""
     return f"""
       INSERT INTO vector_outbox(memory_id, team_id, project_id, operation, version, enqueued_at_epoch)
       VALUES ({row}.id, {row}.team_id, {row}.project_id, '{operation}', {version}, {_NOW_MS})
