@@ -1,0 +1,113 @@
+"""Vectors from any OpenAI-compatible `/embeddings` endpoint. Knows that protocol and nothing of memories."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+import numpy as np
+
+from app.vectors import embedding
+from app.vectors.embedding import Vectors
+from app.vectors.failures import EmbedderFailed
+
+_BATCH_TEXTS: Final = 64
+_MAX_CHARS: Final = 24_000
+"""About the 8,192 tokens that such endpoints read; a longer text would fail its whole batch."""
+_RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointAddress:
+    """Where to ask, for which model, with which key. The key never shows in a repr."""
+
+    url: str
+    model: str
+    api_key: str = field(repr=False)
+
+
+class EndpointEmbedder:
+    """A remote model. Its dimensions are what the first answer has; asking for them may therefore call the endpoint."""
+
+    version = "1"
+
+    def __init__(
+        self, address: EndpointAddress, *, timeout_seconds: float = 20.0, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        headers = {"Authorization": f"Bearer {address.api_key}"} if address.api_key else {}
+        self._address = address
+        self._client = httpx.Client(headers=headers, timeout=timeout_seconds, trust_env=False)
+        self._sleep = sleep
+        self._dimensions = embedding.Once(lambda: int(self._ask(["dimensions"]).shape[1]))
+
+    @property
+    def model_id(self) -> str:
+        """The model's name at the endpoint."""
+        return self._address.model
+
+    @property
+    def dimensions(self) -> int:
+        """The length of a vector, learnt from the endpoint."""
+        return self._dimensions.get()
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return one unit vector a text, asked for in batches of 64."""
+        if not texts:
+            return np.zeros((0, self.dimensions), dtype=np.float32)
+        parts = [self._ask([text[:_MAX_CHARS] for text in batch]) for batch in _batches(texts)]
+        vectors = np.concatenate(parts)
+        if vectors.shape[1] != self.dimensions:
+            raise EmbedderFailed(f"The endpoint changed from {self.dimensions} to {vectors.shape[1]} dimensions.")
+        return embedding.unit(vectors)
+
+    def embed_query(self, text: str) -> Vectors:
+        """Return the unit vector of a question."""
+        vector: Vectors = self.embed([text])[0]
+        return vector
+
+    def reads(self, script: str) -> bool:
+        """Say yes: an operator who chose an endpoint chose a model for their languages."""
+        return True
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _ask(self, texts: list[str]) -> Vectors:
+        """Ask for one batch, again after a passing failure with a pause that grows and is jittered."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            failure = ""
+            try:
+                reply = self._client.post(
+                    f"{self._address.url}/embeddings", json={"model": self._address.model, "input": texts}
+                )
+            except httpx.HTTPError as cause:
+                failure = type(cause).__name__
+            else:
+                if reply.is_success:
+                    return _vectors(reply, expected=len(texts))
+                failure = f"status {reply.status_code}"
+                if reply.status_code not in _RETRIED_STATUSES:
+                    break
+            if attempt < _ATTEMPTS:
+                self._sleep(random.uniform(0.5, 1.0) * 2 ** (attempt - 1))  # noqa: S311 - jitter, not a secret
+        raise EmbedderFailed(f"The embedding endpoint failed: {failure}.")
+
+
+def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (texts[start : start + _BATCH_TEXTS] for start in range(0, len(texts), _BATCH_TEXTS))
+
+
+def _vectors(reply: httpx.Response, *, expected: int) -> Vectors:
+    """Read the vectors in the order of their texts; raise EmbedderFailed when the reply is not of that form."""
+    try:
+        entries: list[dict[str, Any]] = sorted(reply.json()["data"], key=lambda entry: entry["index"])
+        vectors = np.asarray([entry["embedding"] for entry in entries], dtype=np.float32)
+    except (ValueError, KeyError, TypeError) as cause:
+        raise EmbedderFailed("The embedding endpoint sent no list of vectors.") from cause
+    if vectors.ndim != 2 or len(vectors) != expected or not np.isfinite(vectors).all():
+        raise EmbedderFailed("The embedding endpoint sent other vectors than were asked for.")
+    return vectors
