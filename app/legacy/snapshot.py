@@ -25,6 +25,7 @@ def take(source: Path, folder: Path, *, patience_seconds: float = 10.0) -> Path:
     Raises OSError when it cannot be read, sqlite3.DatabaseError when it is no database, SourceBusy when it kept
     changing for `patience_seconds`.
     """
+    source = source.resolve(strict=True)  # the log lies beside the file itself, not beside a link to it
     copy = folder / "source.db"
     # A -shm file means that a program may have the database open in WAL mode. SQLite's own snapshot is then safe, and
     # changes neither the database nor the log. Without it, opening would create -shm and -wal beside the source.
@@ -36,7 +37,7 @@ def take(source: Path, folder: Path, *, patience_seconds: float = 10.0) -> Path:
 
 
 def _copy_by_sqlite(source: Path, copy: Path) -> None:
-    uri = f"{source.absolute().as_uri()}?mode=ro"
+    uri = f"{source.as_uri()}?mode=ro"
     with (
         contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SECONDS)) as reader,
         contextlib.closing(sqlite3.connect(copy)) as writer,

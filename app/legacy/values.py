@@ -15,14 +15,14 @@ _NUL_OR_SURROGATE = re.compile("[\x00\ud800-\udfff]")
 
 
 def clean(value: Any) -> Any:
-    """The same JSON value without NUL characters; lone surrogates become U+FFFD. No store can hold either."""
+    """The same JSON value as any store can hold it: no NUL, U+FFFD for lone surrogates, huge integers as text."""
     if isinstance(value, str):
         return _NUL_OR_SURROGATE.sub(lambda found: "" if found[0] == "\x00" else "�", value)
     if isinstance(value, list):
         return [clean(item) for item in value]
     if isinstance(value, dict):
         return {clean(key): clean(item) for key, item in value.items()}
-    return value
+    return str(value) if isinstance(value, int) and value.bit_length() > 63 else value
 
 
 def text(value: object) -> str | None:

@@ -38,8 +38,9 @@ FIRST = {
 SERVER = {
     "projects": "id TEXT PRIMARY KEY, name TEXT NOT NULL, slug TEXT, created_at_epoch INTEGER",
     "server_sessions": """id TEXT PRIMARY KEY, project_id TEXT NOT NULL, content_session_id TEXT,
-        memory_session_id TEXT, platform_source TEXT DEFAULT 'claude', title TEXT, status TEXT DEFAULT 'active', metadata TEXT DEFAULT '{}',
-        started_at_epoch INTEGER, completed_at_epoch INTEGER, updated_at_epoch INTEGER""",
+        memory_session_id TEXT, platform_source TEXT DEFAULT 'claude', title TEXT,
+        status TEXT DEFAULT 'active', metadata TEXT DEFAULT '{}', started_at_epoch INTEGER,
+        completed_at_epoch INTEGER, updated_at_epoch INTEGER""",
     "memory_items": """id TEXT PRIMARY KEY, project_id TEXT NOT NULL, server_session_id TEXT,
         legacy_observation_id INTEGER, kind TEXT DEFAULT 'observation', type TEXT, title TEXT, subtitle TEXT, text TEXT,
         narrative TEXT, facts TEXT DEFAULT '[]', concepts TEXT DEFAULT '[]', files_read TEXT DEFAULT '[]',

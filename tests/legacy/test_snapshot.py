@@ -58,6 +58,13 @@ def test_committed_rows_of_the_log_are_in_the_copy(with_log, private):
     assert titles(snapshot.take(with_log, private)) == ["checkpointed", "in the log"]
 
 
+def test_a_link_leads_to_the_log_too(with_log, private, tmp_path):
+    """The log is looked for beside the file that a symbolic link points to."""
+    link = tmp_path / "link.db"
+    link.symlink_to(with_log)
+    assert titles(snapshot.take(link, private)) == ["checkpointed", "in the log"]
+
+
 def test_the_source_folder_is_unchanged(with_log, private):
     """Neither the database nor its log changes, and no file appears beside them."""
     before = folder_state(with_log.parent)

@@ -86,7 +86,13 @@ def test_a_sentence_keeps_its_commas():
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [('{"a":1}', {"a": 1}), ("{not json", {"raw": "{not json"}), ("[1]", {"raw": [1]}), (None, {})],
+    [
+        ('{"a":1}', {"a": 1}),
+        ("{not json", {"raw": "{not json"}),
+        ('{"a":1' + "0" * 30 + "}", {"a": "1" + "0" * 30}),
+        ("[1]", {"raw": [1]}),
+        (None, {}),
+    ],
 )
 def test_metadata_is_never_lost(written, meant):
     """What is no JSON object is kept as it is."""
