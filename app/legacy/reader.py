@@ -172,22 +172,27 @@ def opened(path: Path, rules: Rules) -> Iterator[LegacyDatabase]:
     Raises OSError when the file cannot be read, NotClaudeMem when it is something else, snapshot.SourceBusy when a
     program keeps it changing.
     """
-    with tempfile.TemporaryDirectory(prefix="claude-mem-") as folder:
-        connection = _connect(path, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="claude-mem-") as folder, contextlib.ExitStack() as stack:
         try:
-            yield LegacyDatabase(connection, rules)
-        finally:
-            connection.close()
+            connection = stack.enter_context(contextlib.closing(_copy_of(path, Path(folder))))
+            found = tables.names(connection)
+            _forget_name(connection, Path(folder))
+        except sqlite3.DatabaseError as cause:
+            raise NotClaudeMem(f"{path} is not a readable SQLite database: {cause}") from cause
+        if not found & {SESSIONS, *KIND_OF_TABLE}:
+            raise NotClaudeMem(f"{path} holds none of claude-mem's tables")
+        yield LegacyDatabase(connection, rules)
 
 
-def _connect(path: Path, folder: Path) -> sqlite3.Connection:
-    try:
-        connection = sqlite3.connect(snapshot.take(path, folder), isolation_level=None)
-        connection.text_factory = lambda content: content.decode(errors="replace")
-        found = tables.names(connection)
-    except sqlite3.DatabaseError as cause:
-        raise NotClaudeMem(f"{path} is not a readable SQLite database: {cause}") from cause
-    if not found & {SESSIONS, *KIND_OF_TABLE}:
-        connection.close()
-        raise NotClaudeMem(f"{path} holds none of claude-mem's tables")
+def _copy_of(path: Path, folder: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(snapshot.take(path, folder), isolation_level=None)
+    connection.text_factory = lambda content: content.decode(errors="replace")
     return connection
+
+
+def _forget_name(connection: sqlite3.Connection, folder: Path) -> None:
+    """Unlink the open copy: an import that is killed then leaves nobody's memory in a temporary folder."""
+    connection.execute("PRAGMA journal_mode = delete")  # takes the log in, so that the file is all there is
+    with contextlib.suppress(PermissionError):  # Windows keeps the name of an open file
+        for file in folder.iterdir():
+            file.unlink()

@@ -1,6 +1,7 @@
 """What comes out of a claude-mem database of any age and condition."""
 
 import sqlite3
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -350,6 +351,18 @@ def test_counts_are_those_of_the_tables(path, source):
     source.execute("DROP TABLE user_prompts")
     with reader.opened(path, Rules()) as database:
         assert [database.count(table) for table in ("sdk_sessions", "observations", "user_prompts")] == [1, 1, 0]
+
+
+def test_an_open_copy_has_no_name(path, source, tmp_path, monkeypatch):
+    """An import that is killed leaves no copy of somebody's memory behind."""
+    builders.add_observation(source, "Retry storm")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with reader.opened(path, PLAIN) as database:
+        assert [file for file in folder.rglob("*") if file.is_file()] == []
+        assert len(list(database.memories())) == 1
+    assert list(folder.iterdir()) == []
 
 
 def test_a_file_of_another_kind_is_refused(path):
