@@ -1,5 +1,6 @@
 """What an import leaves in the store, once and again."""
 
+import os
 import shutil
 import signal
 import sqlite3
@@ -361,11 +362,15 @@ with reader.opened(Path(sys.argv[2]), Rules()) as source:
 """
 
 
-def test_killed_half_way_and_run_again_it_ends_the_same(run, source, store_path, path, rows):
+def test_killed_half_way_and_run_again_it_ends_the_same(run, source, store_path, path, tmp_path, rows):
     """A run that is killed leaves whole transactions, and the next one brings the rest."""
     for number in range(1_000):
         builders.add_observation(source, f"row {number}")
-    killed = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, store_path, path], check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_HALF_WAY, store_path, path],
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
     assert killed.returncode == -signal.SIGKILL
     ((half,),) = rows("SELECT count(*) FROM memory_items")
     assert 0 < half < 1_000
