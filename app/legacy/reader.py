@@ -15,7 +15,6 @@ from app.legacy.shapes import (
     KIND_OF_TABLE,
     MEMORY_TABLES,
     OBSERVATIONS,
-    SERVER_MEMORIES,
     SERVER_PROJECTS,
     SESSION_TABLES,
     SESSIONS,
@@ -103,7 +102,8 @@ class LegacyDatabase:
             return "copied from another device"
         if meaning.is_empty(entry):
             return "empty"
-        if row.table == SERVER_MEMORIES and (observation_id := row.number("legacy_observation_id")):
+        observation_id = row.number("legacy_observation_id")
+        if observation_id is not None and tables.holds(self._connection, OBSERVATIONS, observation_id):
             return f"a copy of observation {observation_id}"
         if row.table == OBSERVATIONS:
             first_id = repeats.first_id(row)

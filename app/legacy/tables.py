@@ -94,6 +94,13 @@ def count(connection: sqlite3.Connection, table: str) -> int:
     return int(number)
 
 
+def holds(connection: sqlite3.Connection, table: str, legacy_id: int) -> bool:
+    """Say whether `table` is there and has a row of this id."""
+    if table not in names(connection):
+        return False
+    return connection.execute(f"SELECT 1 FROM {table} WHERE rowid = ?", (legacy_id,)).fetchone() is not None  # noqa: S608
+
+
 def rows(connection: sqlite3.Connection, table: str) -> Iterator[Row | Failed]:
     """The rows of `table` in the order in which they were written, none when it is absent.
 

@@ -412,6 +412,13 @@ def test_a_copy_of_an_observation_in_the_newer_tables_is_left_out(path):
     assert read_all(path)[1] == Skipped("memory_items", "m", "a copy of observation 1")
 
 
+def test_a_copy_outlives_its_observation(path):
+    """Where the original is gone, the copy comes in."""
+    with closing(builders.create(path, builders.CURRENT | builders.SERVER)) as source:
+        builders.insert(source, "memory_items", id="m", project_id="p", title="Retry storm", legacy_observation_id=1)
+    assert read_one(path).title == "Retry storm"
+
+
 def test_an_absent_file_is_an_error(path):
     """Nothing is made where nothing was."""
     with pytest.raises(FileNotFoundError), reader.opened(path, Rules()):
