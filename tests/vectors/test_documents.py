@@ -4,7 +4,6 @@ import pytest
 from app.store.outbox import MemoryText
 from app.vectors import documents
 
-
 BLANK = MemoryText(
     id="0192f0c0-0000-7000-8000-000000000001",
     team_id="0192f0c0-0000-7000-8000-00000000000b",

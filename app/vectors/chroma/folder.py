@@ -1,0 +1,113 @@
+"""One writer per Chroma folder. The kernel's lock decides; what is written in the file is for people."""
+
+import fcntl
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from app import clock
+from app.vectors.failures import NotInitialized
+
+_POLL_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who has the folder. The start token tells the process from a later one with the same number."""
+
+    pid: int
+    name: str
+    start_token: str
+    since_epoch: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether that very process still runs."""
+        return self.start_token != "" and start_token(self.pid) == self.start_token
+
+
+class FolderLock:
+    """The lock file beside a folder, which survives the folder's deletion. It is passed on to the child that serves it.
+
+    flock() belongs to the open file: it is free as soon as the owner and its child are dead, and cannot go stale.
+    """
+
+    def __init__(self, path: Path, *, owner_name: str, takeover_seconds: float = 5.0) -> None:
+        self._path = path
+        self._owner_name = owner_name
+        self._takeover_seconds = takeover_seconds
+        self._file: int | None = None
+
+    def acquire(self) -> int:
+        """Take the lock and return its file, waiting only for the child of a dead owner; raise NotInitialized."""
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._lock(file)
+                self._sign(file)
+            except BaseException:
+                os.close(file)
+                raise
+            self._file = file
+        return self._file
+
+    def release(self) -> None:
+        """Leave the folder to others."""
+        if self._file is not None:
+            os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = None
+
+    def owner(self) -> Owner | None:
+        """Return who wrote the lock file last; None when nobody did, or it cannot be read."""
+        with suppress(OSError, ValueError, TypeError):
+            return Owner(**json.loads(self._path.read_text()))
+        return None
+
+    def _lock(self, file: int) -> None:
+        deadline = time.monotonic() + self._takeover_seconds
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            owner = self.owner()
+            if (owner and owner.is_alive) or time.monotonic() > deadline:
+                raise NotInitialized(f"The vector folder belongs to {_described(owner)}; this one runs without it.")
+            time.sleep(_POLL_SECONDS)
+
+    def _sign(self, file: int) -> None:
+        mine = {
+            "pid": os.getpid(),
+            "name": self._owner_name,
+            "start_token": start_token(os.getpid()),
+            "since_epoch": clock.now_ms(),
+        }
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(mine).encode(), 0)
+
+
+def start_token(pid: int) -> str:
+    """Return what tells a process from an earlier one of the same number: its start in clock ticks since boot.
+
+    Empty when there is no such process. Where there is no /proc the number alone has to do.
+    """
+    if not Path("/proc/self/stat").exists():
+        with suppress(OSError):
+            os.kill(pid, 0)
+            return str(pid)
+        return ""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    state, started = fields[0], fields[19]
+    return "" if state in "ZX" else started
+
+
+def _described(owner: Owner | None) -> str:
+    return f"process {owner.pid} ({owner.name})" if owner else "another process"
