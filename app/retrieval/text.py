@@ -1,0 +1,218 @@
+"""How text becomes words: one tokeniser for what is stored, what is asked and what is counted.
+
+Owns scripts, folding, identifiers and stems. Knows nothing of tables or of how an index is asked.
+"""
+
+import bisect
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
+
+import Stemmer
+
+from app.retrieval import stopwords
+
+MAX_QUERY_CHARS = 4_000
+MAX_TERMS = 64
+PART_WEIGHT = 0.5
+
+# Scripts without spaces between words, and Hangul, whose particles are glued to the word: one character, one word.
+UNSPACED = (
+    "\u0e01-\u0e30\u0e40-\u0e46\u0e81-\u0eb0\u0ec0-\u0ec6\u1000-\u102a\u1780-\u17b3"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31f0-\u31ff"  # kana, bopomofo
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Han
+    "\uac00-\ud7a3"  # Hangul
+)
+SYMBOLS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
+# A private-use character is a word to the index and in no query: phrases cannot match across it.
+BOUNDARY = "\ue000"
+
+_WORD = re.compile(
+    rf"(?<![^\W_])(?:[cg]\+\+|[cf]#)(?![^\W_])|[{UNSPACED}]|[{SYMBOLS}]|[^\W_{UNSPACED}{SYMBOLS}]+"
+    rf"|(?<=[{UNSPACED}])[^\w\s]+(?=[{UNSPACED}])",
+    re.IGNORECASE,
+)
+_PLAIN_WORD = re.compile(r"[^\W_]+")
+_HOLDS_UNSPACED = re.compile(f"[{UNSPACED}]").search
+_IS_SYMBOL = re.compile(f"[{SYMBOLS}]").match
+_CAMEL_EDGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_VERSION = re.compile(r"v(?=\d)", re.IGNORECASE)
+_MAY_HAVE_EXTRA = re.compile(r"[^\x00-\x7f]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|[vV]\d|\+\+|#").search
+_CONTRACTION = re.compile(r"(?<=\w)(?:n['’]t|['’](?:s|re|ve|ll|d|m))\b", re.IGNORECASE)
+_LATIN_ACCENTS = re.compile("(?<=[A-Za-z])[\u0300-\u036f]+")
+# Written or left out at will: Latin, Greek and Cyrillic accents (й is a letter), Hebrew points, Arabic vowel signs and tatweel.
+_OPTIONAL_MARK = re.compile(
+    "(?<![иИ])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed]"
+)
+_LETTERS = str.maketrans(
+    dict(zip("ıøØłŁđĐ", "ioOlLdD", strict=True))
+    | {"æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe"}
+    | dict.fromkeys("\u00ad\u200d\u2060\ufeff\ufe0e\ufe0f", "")  # invisible inside a word or a symbol
+)
+_NAMED = {"c++": "cplusplus", "g++": "gplusplus", "c#": "csharp", "f#": "fsharp"}
+
+_stem = functools.lru_cache(maxsize=65_536)(Stemmer.Stemmer("porter", 0).stemWord)
+
+
+Phrases = tuple[tuple[str, ...], ...]
+"""Sequences of folded words, any of which counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing asked for, and its weight in the query."""
+
+    phrases: Phrases
+    weight: float = 1.0
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The phrases in the spelling of `marked()`, to be counted in it."""
+        return tuple(dict.fromkeys("".join(map(_mark, phrase)) for phrase in self.phrases))
+
+
+def normalise(text: str) -> str:
+    """Return text in one spelling (compatibility forms, optional marks, special letters), its case kept."""
+    if text.isascii():
+        return text
+    stripped = _OPTIONAL_MARK.sub("", unicodedata.normalize("NFKD", text)).translate(_LETTERS)
+    return unicodedata.normalize("NFC", stripped)
+
+
+def words(text: str) -> list[str]:
+    """Return the folded words of a text in order; an identifier in camelCase is followed by its parts."""
+    return [word for raw in _WORD.findall(normalise(text)) for word in _forms(raw)]
+
+
+def marked(text: str) -> str:
+    """Return the stems of a text as `<stem>` one after another, so that `str.count` counts words and phrases."""
+    return "".join(map(_marked_forms, _WORD.findall(normalise(text))))
+
+
+def index_text(fields: Iterable[str | None]) -> str | None:
+    """Return the words that `porter unicode61` would not make of the fields by itself, or None when there are none.
+
+    They keep their order, so that phrases match, and a boundary stands where something was left out between them.
+    """
+    pieces: list[str] = []
+    for field in fields:
+        if field and _MAY_HAVE_EXTRA(field):
+            pieces += [piece for chunk in field.split() for piece in _extra_words(chunk)]
+            pieces.append(BOUNDARY)
+    kept = [piece for before, piece in pairwise([BOUNDARY, *pieces]) if not before == piece == BOUNDARY]
+    return " ".join(kept).rstrip(f" {BOUNDARY}") or None
+
+
+def terms(query: str) -> tuple[Term, ...]:
+    """Return what a query asks for, in order, without repeats and at most `MAX_TERMS`.
+
+    Everything in it is text. Stop words go only when something else is left.
+    """
+    chunks = _CONTRACTION.sub("", query[:MAX_QUERY_CHARS]).split()
+    found = [term for chunk in chunks for term in _chunk_terms(chunk)]
+    strongest = {term.phrases: term for term in sorted(found, key=lambda term: term.weight)}
+    asked = [strongest[phrases] for phrases in dict.fromkeys(term.phrases for term in found)]
+    stop = stopwords.among({"".join(term.phrases[0]) for term in asked})
+    telling = [term for term in asked if "".join(term.phrases[0]) not in stop]
+    return tuple((telling or asked)[:MAX_TERMS])
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where a term stands in a text: its place among the terms, and the characters from start to end."""
+
+    term: int
+    span: tuple[int, int]
+
+
+def matches(original: str, terms: Sequence[Term]) -> list[Match]:
+    """Return where the terms stand in a text as it was written."""
+    raw = list(_WORD.finditer(original))
+    marks = [marked(match.group()) for match in raw]
+    ends = list(accumulate(map(len, marks)))
+    whole = "".join(marks)
+    found = []
+    for place, term in enumerate(terms):
+        for pattern in term.patterns:
+            for hit in re.finditer(re.escape(pattern), whole):
+                first, last = bisect.bisect_right(ends, hit.start()), bisect.bisect_left(ends, hit.end())
+                found.append(Match(place, (raw[first].start(), _mark_end(original, raw[last].end()))))
+    return found
+
+
+def is_unspaced(text: str) -> bool:
+    """Say whether a text holds a character of a script that puts no spaces between words."""
+    return bool(_HOLDS_UNSPACED(text))
+
+
+def _mark_end(original: str, end: int) -> int:
+    """Move behind the accents that belong to the last letter."""
+    while end < len(original) and unicodedata.combining(original[end]):
+        end += 1
+    return end
+
+
+def _chunk_terms(chunk: str) -> Iterator[Term]:
+    """Pairs of unspaced characters, single words, and an identifier both as a whole and in parts."""
+    raw = _WORD.findall(normalise(chunk))
+    runs = [list(run) for unspaced, run in groupby(raw, key=is_unspaced) if not unspaced]
+    for run in runs:
+        # rows of other programs have no extra words: an identifier also counts in the index's own spelling
+        yield from _identifier_terms(run, plain=tuple(_plain_words(chunk)) if len(run) == len(raw) else ())
+    yield from (Term(((a.casefold(), b.casefold()),)) for a, b in pairwise(raw) if _adjoin(a, b))
+    if len(raw) == 1 and is_unspaced(raw[0]):
+        yield Term(((raw[0],),))
+
+
+def _adjoin(a: str, b: str) -> bool:
+    return is_unspaced(a + b) and a[0].isalnum() and b[0].isalnum()
+
+
+def _identifier_terms(raw: list[str], *, plain: tuple[str, ...]) -> Iterator[Term]:
+    forms = [_forms(word) for word in raw if _forms(word) != (BOUNDARY,)]
+    whole = tuple(form[0] for form in forms)
+    spelt_out = tuple(word for form in forms for word in form[1:] or form)
+    if whole:
+        yield Term(tuple(phrase for phrase in dict.fromkeys((whole, spelt_out, plain)) if phrase))
+    letters = tuple(word[0].casefold() for word in raw if word.casefold() in _NAMED)
+    parts = letters + (spelt_out if len(spelt_out) > 1 else ())
+    yield from (Term(((part,),), PART_WEIGHT) for part in parts)
+
+
+def _extra_words(chunk: str) -> list[str]:
+    made = words(chunk)
+    return made if made != _plain_words(chunk) else [BOUNDARY]
+
+
+def _plain_words(chunk: str) -> list[str]:
+    """What `unicode61 remove_diacritics 2` makes of a chunk of text."""
+    folded = _LATIN_ACCENTS.sub("", unicodedata.normalize("NFD", chunk))
+    return _PLAIN_WORD.findall(unicodedata.normalize("NFC", folded).lower())
+
+
+@functools.lru_cache(maxsize=65_536)
+def _forms(raw: str) -> tuple[str, ...]:
+    """The folded word, then its parts if it has any. A version also counts without its `v`."""
+    folded = raw.casefold()
+    if folded in _NAMED:
+        return (_NAMED[folded],)
+    if _IS_SYMBOL(raw):
+        return (f"symbol{ord(raw):x}",)
+    if not raw[0].isalnum():
+        return (BOUNDARY,)
+    if _VERSION.match(raw):
+        return (folded, folded[1:])
+    parts = [part.casefold() for part in _CAMEL_EDGE.split(raw)]
+    return (folded, *parts) if len(parts) > 1 else (folded,)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _marked_forms(raw: str) -> str:
+    return "".join(map(_mark, _forms(raw)))
+
+
+def _mark(word: str) -> str:
+    return f"<{_stem(word)}>"
