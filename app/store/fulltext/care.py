@@ -1,0 +1,80 @@
+"""Finds drift of everything that triggers and full text keep, by content and not by counts.
+
+What should be there is not written down twice: the migrations are run on an empty database and compared with.
+"""
+
+import sqlite3
+import tempfile
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from app.errors import Unavailable
+from app.store import migrations
+from app.store.database import Database
+
+FULL_TEXT: Final = "memory_items_fts"
+REBUILD: Final = "run `cmem-server fts rebuild`"
+_SHOWN: Final = 20
+
+
+def faults(database: Database) -> list[str]:
+    """Return every fault, each with what mends it: pages, foreign keys, triggers and views, full text."""
+    with database.read() as connection:
+        pages = [row[0] for row in connection.exec_driver_sql(f"PRAGMA integrity_check({_SHOWN})") if row[0] != "ok"]
+        orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+        differing = differing_objects(connection)
+    found = [f"damaged page: {page}; restore the newest backup" for page in pages]
+    found += [f"{table} row {row} has lost its parent in {parent}" for table, row, parent, _ in orphans[:_SHOWN]]
+    found += [f"{name} is not what the migrations installed: {REBUILD}" for name in differing]
+    if not pages and not is_full_text_whole(database):
+        found.append(f"full text differs from the memories: {REBUILD}")
+    return found
+
+
+def is_full_text_whole(database: Database) -> bool:
+    """Compare the index with every memory, by FTS5's own check; holds the write lock meanwhile."""
+    try:
+        with database.write() as connection:
+            connection.exec_driver_sql(f"INSERT INTO {FULL_TEXT}({FULL_TEXT}, rank) VALUES ('integrity-check', 1)")
+    except (DBAPIError, Unavailable):
+        return False
+    return True
+
+
+def is_full_text_in_step(connection: Connection) -> bool:
+    """Say cheaply whether full text looks right: what was installed is there, and as many rows indexed as kept."""
+    if differing_objects(connection):
+        return False
+    count = f"SELECT (SELECT count(*) FROM {FULL_TEXT}_docsize), (SELECT count(*) FROM memory_items)"
+    indexed, kept = connection.exec_driver_sql(count).one()
+    return bool(indexed == kept)
+
+
+def differing_objects(connection: Connection) -> list[str]:
+    """Return the names of triggers, views and virtual tables that are absent, altered, or not of ours."""
+    standing = _objects(connection.connection.driver_connection)
+    wanted = installed_objects()
+    return sorted(name for name in standing.keys() | wanted.keys() if standing.get(name) != wanted.get(name))
+
+
+@cache
+def installed_objects() -> dict[str, str]:
+    """Return what the migrations install beside tables and indexes: {name: SQL}."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "reference.db"
+        migrations.upgrade(f"sqlite:///{path}")
+        with closing(sqlite3.connect(path)) as reference:
+            return _objects(reference)
+
+
+def _objects(connection: sqlite3.Connection | None) -> dict[str, str]:
+    assert connection is not None  # noqa: S101 - a connection that is checked out has its driver's
+    found = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view') OR sql LIKE 'CREATE VIRTUAL TABLE%'"
+    )
+    return {name: " ".join(sql.split()) for name, sql in found}

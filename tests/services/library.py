@@ -1,0 +1,76 @@
+"""A store with memories in it, and the questions that tests ask it."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.caller import Caller, server_owner
+from app.services import memories, projects, teams
+from app.services.search import Asked, Found, Searching
+from app.store import migrations
+from app.store.database import Database
+from app.store.fulltext import sqlite
+from app.store.records import Memory
+
+
+def empty_store(path: Path) -> Path:
+    """Install the schema and the team `default` at a path."""
+    url = f"sqlite:///{path}"
+    migrations.upgrade(url)
+    with closing(Database(url)) as database, database.write() as connection:
+        teams.create(connection, server_owner(), name="default")
+    return path
+
+
+@dataclass(frozen=True)
+class Library:
+    """One database, asked by the owner of one project."""
+
+    database: Database
+    caller: Caller
+    project_id: str
+    searching: Searching
+
+    def remember(self, narrative: str | None = None, **fields: Any) -> Memory:
+        """Store one memory of the project."""
+        return self.remember_all([{"narrative": narrative, **fields}])[0]
+
+    def remember_all(self, rows: list[dict[str, Any]]) -> list[Memory]:
+        """Store memories in one transaction."""
+        standard = {"project_id": self.project_id, "kind": "manual", "type": "manual"}
+        with self.database.write() as connection:
+            added = [memories.add(connection, self.caller, memories.NewMemory(**{**standard, **row})) for row in rows]
+            return [memories.get(connection, self.caller, memory.id) for memory, _ in added]
+
+    def ask(self, query: str | None, **options: Any) -> Found:
+        """Search the project."""
+        asked = Asked(**{"project_ids": (self.project_id,), "query": query, **options})
+        with self.database.read() as connection:
+            return self.searching.search(connection, self.caller, asked)
+
+    def narratives(self, query: str | None, **options: Any) -> list[str | None]:
+        """Return the narratives of what a search finds, in its order."""
+        return [hit.memory.narrative for hit in self.ask(query, **options).hits]
+
+    def add_project(self, name: str) -> str:
+        """Make another project of the team and return its id."""
+        with self.database.write() as connection:
+            return projects.create(connection, self.caller, name=name).id
+
+    def add_team(self, name: str) -> Caller:
+        """Make another team and return its owner."""
+        with self.database.write() as connection:
+            return server_owner().within(teams.create(connection, server_owner(), name=name).id)
+
+
+@contextmanager
+def opened(template: Path, path: Path) -> Iterator[Library]:
+    """Open a copy of an empty store with a project `library`."""
+    with closing(Database(f"sqlite:///{shutil.copyfile(template, path)}")) as database:
+        with database.write() as connection:
+            caller = server_owner().within(teams.find(connection, server_owner(), "default").id)
+            project_id = projects.create(connection, caller, name="library").id
+        yield Library(database, caller, project_id, Searching(sqlite, recency_half_life_days=90.0))
