@@ -208,6 +208,8 @@ def _revised(standing: Memory, changes: dict[str, Any]) -> Memory:
     """Return the row with its changes, and the standing one itself when they change nothing."""
     if "platform_source" in changes:
         changes = {**changes, "platform_source": platforms.normalise(changes["platform_source"])}
+    if changes.get("type", "") is None:
+        changes = {**changes, "type": changes.get("kind", standing.kind)}
     changed = msgspec.structs.replace(standing, **changes)
     if changed == standing:
         return standing

@@ -66,17 +66,19 @@ def page(
     limit: int,
     cursor: str | None,
     bound_to: str,
+    oldest_first: bool = False,
 ) -> Page[R]:
     """Run `statement` newest first by `order` (a time and a unique column, both selected), one page of it."""
     if cursor is not None:
         at = decode(cursor, bound_to)
         if [type(value) for value in at] != [column.type.python_type for column in order]:
             raise Invalid.field("cursor", "not a cursor of this list")
-        statement = statement.where(tuple_(*order) < tuple_(*at))
-    newest_first = statement.order_by(*(column.desc() for column in order)).limit(limit + 1)
-    rows = [record(*row) for row in connection.execute(newest_first)]
+        place = tuple_(*order)
+        statement = statement.where(place > tuple_(*at) if oldest_first else place < tuple_(*at))
+    by = order if oldest_first else [column.desc() for column in order]
+    rows = [record(*row) for row in connection.execute(statement.order_by(*by).limit(limit + 1))]
     if len(rows) <= limit:
         return Page(rows, None)
     last = rows[limit - 1]
-    place = [getattr(last, column.key or "") for column in order]
-    return Page(rows[:limit], encode(Place(place, bound_to)))
+    ended_at = [getattr(last, column.key or "") for column in order]
+    return Page(rows[:limit], encode(Place(ended_at, bound_to)))

@@ -75,6 +75,16 @@ def require(connection: Connection, caller: Caller, project_id: str) -> None:
         raise Forbidden("The projectId is outside what this credential may use.")
 
 
+def reach(connection: Connection, caller: Caller, project_id: str | None) -> tuple[str, ...]:
+    """Return the ids of the projects that a request is about: the one it names, else all that the caller reaches."""
+    if project_id is not None:
+        require(connection, caller, project_id)
+        return (project_id,)
+    if caller.project_id is not None:
+        return (caller.project_id,)
+    return tuple(connection.scalars(owned(projects, caller, projects.c.id).order_by(projects.c.id)))
+
+
 def listing(connection: Connection, caller: Caller, *, limit: int, cursor: str | None) -> paging.Page[Project]:
     """Return the projects the caller reaches, newest first."""
     return paging.page(
@@ -86,6 +96,13 @@ def listing(connection: Connection, caller: Caller, *, limit: int, cursor: str |
         cursor=cursor,
         bound_to=paging.binding(caller, "projects"),
     )
+
+
+def everything(connection: Connection, caller: Caller) -> list[Project]:
+    """Return every project the caller reaches, oldest first."""
+    oldest_first = (projects.c.created_at_epoch, projects.c.id)
+    rows = connection.execute(owned(projects, caller, *_COLUMNS).order_by(*oldest_first))
+    return [Project(*row) for row in rows]
 
 
 def change(connection: Connection, caller: Caller, project_id: str, changes: dict[str, Any]) -> Project:

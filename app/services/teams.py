@@ -45,5 +45,12 @@ def find(connection: Connection, caller: Caller, id_or_slug: str) -> Team:
     return Team(*row)
 
 
+def everybody(connection: Connection, caller: Caller) -> list[Team]:
+    """Return all teams, oldest first; needs server:admin."""
+    caller.require(SERVER_ADMIN)
+    rows = connection.execute(every(teams, *_COLUMNS).order_by(teams.c.created_at_epoch, teams.c.id))
+    return [Team(*row) for row in rows]
+
+
 def _slug_is_taken(connection: Connection, slug: str) -> bool:
     return connection.scalar(select(every(teams).where(teams.c.slug == slug).exists())) or False

@@ -3,7 +3,7 @@
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Table
+from sqlalchemy import ColumnElement, FromClause
 
 from app.caller import Role
 
@@ -15,7 +15,7 @@ class Record(msgspec.Struct, frozen=True):
 R = TypeVar("R", bound=Record)
 
 
-def columns(table: Table, record: type[Record]) -> list[ColumnElement[Any]]:
+def columns(table: FromClause, record: type[Record]) -> list[ColumnElement[Any]]:
     """Return the table's columns that a record holds, in its order."""
     return [table.c[name] for name in record.__struct_fields__]
 

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, Table, bindparam, or_, select, true
+from sqlalchemy.sql.selectable import NamedFromClause
 
 from app.caller import Caller
 
@@ -24,7 +25,10 @@ TENANT_TABLES: Final = frozenset(
 )
 
 
-def owned(table: Table, caller: Caller, *columns: ColumnElement[Any]) -> Select[Any]:
+Selectable = Table | NamedFromClause
+
+
+def owned(table: Selectable, caller: Caller, *columns: ColumnElement[Any]) -> Select[Any]:
     """Select `columns` (all of them by default) of those rows of `table` that the caller's credential reaches.
 
     A caller without a team reaches nothing here: what the server itself may see is asked for by other means.
@@ -35,7 +39,7 @@ def owned(table: Table, caller: Caller, *columns: ColumnElement[Any]) -> Select[
     return statement
 
 
-def owned_template(table: Table, *columns: ColumnElement[Any]) -> Select[Any]:
+def owned_template(table: Selectable, *columns: ColumnElement[Any]) -> Select[Any]:
     """Return owned() with the caller left open, for prepared statements; `parameters(caller)` fills it in."""
     statement = select(*(columns or (table,))).where(team_column(table) == bindparam("scope_team_id"))
     project = _project_column(table)
@@ -48,12 +52,12 @@ def parameters(caller: Caller) -> dict[str, str | None]:
     return {"scope_team_id": caller.team_id, "scope_project_id": caller.project_id}
 
 
-def team_column(table: Table) -> ColumnElement[Any]:
+def team_column(table: Selectable) -> ColumnElement[Any]:
     """Return the column that says whose a row is."""
     return table.c.id if table.name == "teams" else table.c.team_id
 
 
-def _project_column(table: Table) -> ColumnElement[Any] | None:
+def _project_column(table: Selectable) -> ColumnElement[Any] | None:
     return table.c.id if table.name == "projects" else table.c.get("project_id")
 
 

@@ -1,0 +1,163 @@
+"""/v1/projects: what a team works on."""
+
+from litestar import Response, Router, delete, get, patch, post
+from litestar.params import JSONBody
+from msgspec import UNSET, UnsetType, structs
+
+from app.api.idempotency import Done, once
+from app.api.parameters import Cursor, Limit, PathId
+from app.api.request import ApiRequest
+from app.api.threads import reading, writing
+from app.api.wire import Label, Name, Object, Wire
+from app.caller import MEMORIES_READ, MEMORIES_WRITE, TEAM_ADMIN
+from app.services import projects, purging
+from app.store.records import Project
+
+
+class ProjectCreate(Wire, frozen=True, kw_only=True):
+    """A project to make; a slug that is left out is made from the name."""
+
+    name: Name
+    slug: Name | None = None
+    root_path: Label | None = None
+    metadata: Object | None = None
+
+
+class ProjectPatch(Wire, frozen=True, kw_only=True):
+    """What to change of a project."""
+
+    name: Name | UnsetType = UNSET
+    slug: Name | UnsetType = UNSET
+    root_path: Label | UnsetType | None = UNSET
+    metadata: Object | UnsetType | None = UNSET
+
+
+class ProjectView(Wire, frozen=True, kw_only=True):
+    """A project."""
+
+    id: str
+    team_id: str
+    name: str
+    slug: str
+    root_path: str | None
+    metadata: Object
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class ProjectReply(Wire, frozen=True, kw_only=True):
+    """One project."""
+
+    project: ProjectView
+
+
+class ProjectPage(Wire, frozen=True, kw_only=True):
+    """A page of projects."""
+
+    projects: list[ProjectView]
+    next_cursor: str | None
+
+
+class ProjectDeleted(Wire, frozen=True, kw_only=True):
+    """The project is gone, with everything of it."""
+
+    deleted: bool
+    id: str
+
+
+class PurgeCounts(Wire, frozen=True, kw_only=True):
+    """How much was removed."""
+
+    memories: int
+
+
+class ProjectPurged(Wire, frozen=True, kw_only=True):
+    """The memories of the project are gone; the project stays."""
+
+    purged: bool
+    project_id: str
+    counts: PurgeCounts
+
+
+@get("/projects", operation_id="listProjects", scope=MEMORIES_READ)
+@reading
+def list_projects(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None) -> ProjectPage:
+    """List the projects that the credential reaches, newest first."""
+    with request.database.read() as connection:
+        page = projects.listing(connection, request.caller, limit=limit, cursor=cursor)
+    return ProjectPage(projects=[_view(project) for project in page.rows], next_cursor=page.next_cursor)
+
+
+@post("/projects", operation_id="createProject", scope=MEMORIES_WRITE, idempotent=True, located=True)
+@writing
+def create_project(request: ApiRequest, data: JSONBody[ProjectCreate]) -> Response[ProjectReply]:
+    """Make a project; for team keys only. 409 when the slug or the root path is taken."""
+
+    def act() -> Done[ProjectReply]:
+        project = projects.create(connection, request.caller, **structs.asdict(data))
+        return Done([project.id], 201, _reply(project), {"Location": f"/v1/projects/{project.id}"})
+
+    with request.database.write() as connection:
+        return once(
+            request,
+            connection,
+            act=act,
+            recall=lambda ids: _reply(projects.get(connection, request.caller, ids[0])),
+        )
+
+
+@get("/projects/{project_id:str}", operation_id="getProject", scope=MEMORIES_READ)
+@reading
+def get_project(request: ApiRequest, project_id: PathId) -> ProjectReply:
+    """Read a project."""
+    with request.database.read() as connection:
+        return _reply(projects.get(connection, request.caller, project_id))
+
+
+@patch("/projects/{project_id:str}", operation_id="updateProject", scope=TEAM_ADMIN)
+@writing
+def update_project(request: ApiRequest, project_id: PathId, data: JSONBody[ProjectPatch]) -> ProjectReply:
+    """Change a project."""
+    changes = {name: value for name, value in structs.asdict(data).items() if value is not UNSET}
+    if "metadata" in changes:
+        changes["metadata"] = changes["metadata"] or {}
+    with request.database.write() as connection:
+        return _reply(projects.change(connection, request.caller, project_id, changes))
+
+
+@delete("/projects/{project_id:str}", operation_id="deleteProject", scope=TEAM_ADMIN, status_code=200)
+@writing
+def delete_project(request: ApiRequest, project_id: PathId) -> ProjectDeleted:
+    """Delete a project with everything of it: sessions, events, memories, its keys."""
+    purging.remove_project(request.database, request.caller, project_id)
+    return ProjectDeleted(deleted=True, id=project_id)
+
+
+@delete("/projects/{project_id:str}/memory", operation_id="purgeProjectMemory", scope=TEAM_ADMIN, status_code=200)
+@writing
+def purge_project_memory(request: ApiRequest, project_id: PathId) -> ProjectPurged:
+    """Delete every memory of a project; the project stays."""
+    removed = purging.remove_memories(request.database, request.caller, project_id)
+    return ProjectPurged(purged=True, project_id=project_id, counts=PurgeCounts(memories=removed))
+
+
+router = Router(
+    "/",
+    route_handlers=[
+        list_projects,
+        create_project,
+        get_project,
+        update_project,
+        delete_project,
+        purge_project_memory,
+    ],
+    tags=["projects"],
+)
+
+
+def _view(project: Project) -> ProjectView:
+    return ProjectView(**structs.asdict(project))
+
+
+def _reply(project: Project) -> ProjectReply:
+    return ProjectReply(project=_view(project))

@@ -1,0 +1,69 @@
+"""ApiRequest: what a handler has at hand: the caller, the database, and a body that was decoded strictly."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from litestar import Request
+from litestar.datastructures import State
+
+from app.api import strict_json
+from app.api.threads import Workers
+from app.caller import Caller
+from app.errors import Unauthenticated
+from app.services.credentials import Verifier
+from app.services.readiness import Readiness
+from app.services.search import Searching
+from app.store.database import Database
+
+PARTS: Final = "parts"
+
+
+VectorState = Literal["off", "connecting", "ready", "unavailable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What main.py joined, as far as handlers need it. `last_used` gathers stamps until they are flushed."""
+
+    database: Database
+    workers: Workers
+    verifier: Verifier
+    readiness: Readiness
+    search: Searching
+    auth_mode: str
+    schema_version: str
+    openapi_json: bytes
+    vector_state: Callable[[], VectorState]
+    last_used: dict[str, int] = field(default_factory=dict)
+
+
+class ApiRequest(Request[Any, Any, State]):
+    """A request to /v1. `raw_body` holds the bytes of a body once it was decoded."""
+
+    raw_body: bytes = b""
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of this server."""
+        parts: Parts = self.app.state[PARTS]
+        return parts
+
+    @property
+    def database(self) -> Database:
+        """The database, for a visible `with request.database.read()` or `.write()`."""
+        return self.parts.database
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        caller = self.scope.get("auth")
+        if not isinstance(caller, Caller):
+            raise Unauthenticated
+        return caller
+
+    async def json(self) -> Any:
+        """Return the body as the type of the handler's `data`; Litestar's own conversion would take "10" for 10."""
+        self.raw_body = await self.body()
+        wanted = self.route_handler.parsed_data_field
+        return strict_json.decode(self.raw_body, Any if wanted is None else wanted.annotation)

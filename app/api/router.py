@@ -1,0 +1,8 @@
+"""The whole route table on one screen."""
+
+from litestar import Router
+
+from app.api import events, health, memories, openapi, projects, search, sessions
+
+V1 = Router("/v1", route_handlers=[projects.router, sessions.router, events.router, memories.router, search.router])
+ROUTERS = [health.router, openapi.router, V1]

@@ -1,0 +1,25 @@
+"""`cmem-server`: all commands in one place."""
+
+import click
+
+from app.api.health import VERSION
+from app.cli import contract, database, fulltext, keys, legacy, projects, serve, teams
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="cmem-server")
+def main() -> None:
+    """Team memory for AI coding agents. Settings come from CMEM_* in the environment or a .env file."""
+
+
+for command in (
+    serve.serve,
+    database.db,
+    teams.teams,
+    projects.projects,
+    keys.keys,
+    legacy.legacy,
+    fulltext.fts,
+    contract.openapi,
+):
+    main.add_command(command)

@@ -1,0 +1,71 @@
+"""`serve`: migrates an embedded database, makes the first team and key, then listens."""
+
+import socket
+
+import click
+import uvicorn
+
+from app.cli import console
+from app.main import create_app
+from app.services import bootstrap
+from app.settings import Settings
+from app.store import migrations
+from app.store.database import Database
+
+_GRACE_SECONDS = 8
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; CMEM_HOST.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; CMEM_PORT.")
+def serve(host: str | None, port: int | None) -> None:
+    """Serve the API. On an empty database, first make a team, a project and a key, and print the key once."""
+    settings = console.loaded()
+    settings = settings.model_copy(
+        update={"host": host or settings.host, "port": settings.port if port is None else port}
+    )
+    with console.failures_in_one_line():
+        migrations.upgrade(settings.resolved_database_url)
+        first = _first_run(settings)
+        listener = _listener(settings)
+    _announce(listener, first)
+    config = uvicorn.Config(
+        create_app(settings),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies or None,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _first_run(settings: Settings) -> bootstrap.FirstKey | None:
+    database = Database(settings.resolved_database_url)
+    try:
+        return bootstrap.once(database)
+    finally:
+        database.close()
+
+
+def _listener(settings: Settings) -> socket.socket:
+    """Bind before anything is announced, so that a taken port is one clear line and port 0 has a number."""
+    try:
+        return socket.create_server((settings.host, settings.port), backlog=2048)
+    except OSError as failure:
+        raise click.ClickException(f"cannot listen on {settings.host}:{settings.port}: {failure.strerror}") from failure
+
+
+def _announce(listener: socket.socket, first: bootstrap.FirstKey | None) -> None:
+    host, port = listener.getsockname()[:2]
+    address = f"http://{host}:{port}"
+    click.echo(f"cmem-server listens on {address}, the contract is on {address}/docs")
+    if first is None:
+        return
+    click.echo(
+        f"\nThis is the only time that this key is shown:\n\n  export CMEM_KEY={first.api_key}\n\n"
+        f'Try it:\n\n  curl -s {address}/v1/memories -H "Authorization: Bearer $CMEM_KEY"'
+        f" -H 'Content-Type: application/json' \\\n"
+        f'    -d \'{{"projectId": "{first.project_id}", "content": "The gateway timeout is three seconds."}}\'\n'
+    )

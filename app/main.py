@@ -1,0 +1,94 @@
+"""create_app(settings): the only place that joins the parts."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+from litestar import Litestar
+
+from app import logs
+from app.api import openapi
+from app.api.admission import admission
+from app.api.edge import edge
+from app.api.error_responses import respond
+from app.api.request import PARTS, ApiRequest, Parts
+from app.api.router import ROUTERS
+from app.api.threads import Workers
+from app.services import upkeep
+from app.services.credentials import Verifier
+from app.services.readiness import Readiness
+from app.services.search import Searching
+from app.settings import Settings
+from app.store import migrations
+from app.store.database import Database
+from app.store.fulltext import sqlite
+
+_log = structlog.get_logger(__name__)
+
+STAMPS_EVERY_SECONDS: Final = 30.0
+WRITE_TRIAL_EVERY_SECONDS: Final = 10.0
+REAP_EVERY_SECONDS: Final = 3600.0
+
+
+def create_app(settings: Settings) -> Litestar:
+    """Return the server, over a database that is already at head."""
+    logs.configure(settings.log_level, settings.log_format)
+    database = Database(settings.resolved_database_url)
+    app = Litestar(
+        route_handlers=ROUTERS,
+        middleware=[admission],
+        exception_handlers={Exception: respond},
+        request_class=ApiRequest,
+        request_max_body_size=settings.max_body_bytes,
+        openapi_config=openapi.CONFIG,
+        lifespan=[_running],
+        logging_config=None,
+    )
+    app.state[PARTS] = Parts(
+        database=database,
+        workers=Workers(),
+        search=Searching(sqlite, recency_half_life_days=settings.recency_half_life_days),
+        verifier=Verifier(),
+        readiness=Readiness(database),
+        auth_mode=settings.auth_mode,
+        schema_version=migrations.head(),
+        openapi_json=msgspec.json.encode(openapi.document(app)),
+        vector_state=lambda: "off",
+    )
+    app.asgi_handler = edge(app.asgi_handler)
+    return app
+
+
+@asynccontextmanager
+async def _running(app: Litestar) -> AsyncGenerator[None, None]:
+    """Keep the background tasks alive while the server is; flush what they hold when it stops."""
+    parts: Parts = app.state[PARTS]
+    flush = partial(upkeep.flush_stamps, parts.database, parts.last_used)
+    tasks = [
+        asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers, flush)),
+        asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers, parts.readiness.try_writing)),
+        asyncio.create_task(_every(REAP_EVERY_SECONDS, parts.workers, partial(upkeep.reap, parts.database))),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        flush()
+        parts.workers.close()
+        parts.database.close()
+
+
+async def _every(seconds: float, workers: Workers, work: Callable[[], None]) -> None:
+    """Do some work among the writers again and again; a failure is logged and tried again the next time."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await workers.write(work)
+        except Exception:  # noqa: BLE001 - one failed round must not end the rounds to come
+            _log.exception("background_work_failed", work=getattr(work, "__name__", str(work)))

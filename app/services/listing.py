@@ -1,0 +1,55 @@
+"""Memories by filter and time, without a query: lists, and what is known of a file."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection, TextClause, text
+
+from app.caller import Caller
+from app.services import paging
+from app.store.fulltext import Filters, Scope
+from app.store.fulltext.filtering import Conditions, conditions
+from app.store.models import memory_items
+from app.store.records import Memory, columns
+from app.store.scope import owned
+
+_M: Final = memory_items.alias("m")  # the name that the filters' SQL uses
+_COLUMNS: Final = columns(_M, Memory)
+
+
+def page(
+    connection: Connection,
+    caller: Caller,
+    project_ids: Sequence[str],
+    filters: Filters,
+    *,
+    limit: int,
+    cursor: str | None,
+    oldest_first: bool = False,
+) -> paging.Page[Memory]:
+    """Return the memories of these projects that the filters let through, newest first unless told otherwise.
+
+    The projects must be within the caller's reach: see projects.reach().
+    """
+    allowed = conditions(Scope(caller.team_id or "", tuple(project_ids)), filters)
+    statement = owned(_M, caller, *_COLUMNS).where(_clause(allowed))
+    if len(project_ids) == 1:  # lets SQLite walk the index of one project instead of the team's
+        statement = statement.where(_M.c.project_id == project_ids[0])
+    return paging.page(
+        connection,
+        statement,
+        Memory,
+        (_M.c.created_at_epoch, _M.c.seq),
+        limit=limit,
+        cursor=cursor,
+        bound_to=paging.binding(caller, ["memories", sorted(project_ids), filters, oldest_first]),
+        oldest_first=oldest_first,
+    )
+
+
+def _clause(allowed: Conditions) -> TextClause:
+    """Return driver SQL with places (?) as a clause with names, which Core can compose."""
+    sql, values = allowed
+    first, *rest = sql.split("?")
+    named = first + "".join(f":filter_{place}{part}" for place, part in enumerate(rest))
+    return text(named).bindparams(**{f"filter_{place}": value for place, value in enumerate(values)})
