@@ -43,7 +43,7 @@ _VERSION = re.compile(r"v(?=\d)", re.IGNORECASE)
 _MAY_HAVE_EXTRA = re.compile(r"[^\x00-\x7f]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|[vV]\d|\+\+|#").search
 _CONTRACTION = re.compile(r"(?<=\w)(?:n['’]t|['’](?:s|re|ve|ll|d|m))\b", re.IGNORECASE)
 _LATIN_ACCENTS = re.compile("(?<=[A-Za-z])[\u0300-\u036f]+")
-# Written or left out at will: Latin, Greek and Cyrillic accents (й is a letter), Hebrew points, Arabic vowel signs and tatweel.
+# Written or left out at will: accents (but й is a letter), Hebrew points, Arabic vowel signs and tatweel.
 _OPTIONAL_MARK = re.compile(
     "(?<![иИ])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed]"
 )
