@@ -116,9 +116,9 @@ def order(scores: Vector, seqs: Seqs) -> npt.NDArray[np.intp]:
     return np.lexsort((-seqs, -scores))
 
 
-def displayed(score: float) -> float:
-    """Map a score without bound to 0…1, in the same order."""
-    return -math.expm1(-1.5 * max(score, 0.0))
+def displayed(scores: Vector) -> Vector:
+    """Map scores without bound to 0…1, in the same order."""
+    return -np.expm1(-1.5 * np.maximum(scores, 0.0))
 
 
 def _weighted(worth: Vector, contribution: Matrix, presence: Matrix) -> Vector:

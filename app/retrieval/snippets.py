@@ -7,7 +7,7 @@ from typing import Final
 from app.retrieval import text
 
 MAX_CHARACTERS: Final = 240
-SEARCHED_CHARACTERS: Final = 20_000
+SEARCHED_CHARACTERS: Final = 10_000
 _JOINERS: Final = frozenset("\u200d\ufe0e\ufe0f")
 
 Span = tuple[int, int]

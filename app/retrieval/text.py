@@ -131,7 +131,8 @@ class Match:
 def matches(original: str, terms: Sequence[Term]) -> list[Match]:
     """Return where the terms stand in a text as it was written."""
     raw = list(_WORD.finditer(original))
-    marks = [marked(match.group()) for match in raw]
+    mark = _marked_forms if original.isascii() else marked
+    marks = [mark(match.group()) for match in raw]
     ends = list(accumulate(map(len, marks)))
     whole = "".join(marks)
     found = []

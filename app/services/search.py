@@ -5,18 +5,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+import numpy as np
+import numpy.typing as npt
 import structlog
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam
 
 from app.caller import Caller
 from app.errors import Invalid
 from app.retrieval import ranking, snippets, text
 from app.services import listing, paging, platforms, projects
 from app.services.keyword_leg import KeywordLeg, Ranked
-from app.store.fulltext import NO_FILTERS, Filters, FullText, Scope
+from app.store.fulltext import NO_FILTERS, Filters, FullText, Scope, Seqs
 from app.store.models import memory_items
+from app.store.prepared import Prepared
 from app.store.records import Memory, columns
-from app.store.scope import owned
+from app.store.scope import owned_template, parameters
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +39,10 @@ FallbackReason = Literal[
     "index_behind",
 ]
 
-_COLUMNS: Final = columns(memory_items, Memory)
+# one by one: asked for many at once, SQLite walks the whole team instead
+_BY_SEQ: Final = Prepared(
+    owned_template(memory_items, *columns(memory_items, Memory)).where(memory_items.c.seq == bindparam("seq")), Memory
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +82,32 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """A memory's place in the ranking of all that was found."""
+class _Voice:
+    """A leg's own ranking, and its weight in the whole."""
 
-    seq: int
-    score: float
-    shares: tuple[Share, ...]
+    leg: Leg
+    weight: float
+    ranked: Ranked
+
+    def share(self, seq: int) -> Share | None:
+        """Return what the leg said of a memory, None when it did not find it."""
+        places = np.flatnonzero(self.ranked.seqs == seq)
+        if not len(places):
+            return None
+        return Share(self.leg, int(places[0]) + 1, float(self.ranked.scores[places[0]]), self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """Everything that was found, in the order to show it, with scores of 0…1."""
+
+    seqs: Seqs
+    scores: ranking.Vector
+    voices: tuple[_Voice, ...]
+
+    def only(self, places: npt.NDArray[np.intp]) -> "_Ranking":
+        """Return the ranking of those places, in that order."""
+        return replace(self, seqs=self.seqs[places], scores=self.scores[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,26 +158,21 @@ class Searching:
         terms = text.terms(asked.query or "")
         scope = Scope(caller.team_id or "", asked.project_ids)
         ranked = _by_words_alone(self._keyword.search(connection, scope, terms, asked.filters))
-        ranked = [placed for placed in ranked if placed.score >= (asked.min_score or 0.0)]
+        if asked.min_score is not None:
+            ranked = ranked.only(np.flatnonzero(ranked.scores >= asked.min_score))
         if asked.order_by != "relevance":
             ranked = self._by_time(connection, scope, ranked, oldest_first=asked.order_by == "oldest")
         hits, next_cursor = _page(connection, caller, asked, terms, ranked)
         return Found(hits, "fts", next_cursor)
 
-    def _by_time(
-        self, connection: Connection, scope: Scope, ranked: Sequence[_Placed], *, oldest_first: bool
-    ) -> list[_Placed]:
-        by_seq = {placed.seq: placed for placed in ranked}
-        oldest = self._full_text.by_time(connection, scope, list(by_seq))
-        return [by_seq[seq] for seq in (oldest if oldest_first else reversed(oldest))]
+    def _by_time(self, connection: Connection, scope: Scope, ranked: _Ranking, *, oldest_first: bool) -> _Ranking:
+        places = {seq: place for place, seq in enumerate(ranked.seqs.tolist())}
+        oldest = [places[seq] for seq in self._full_text.by_time(connection, scope, list(places))]
+        return ranked.only(np.array(oldest if oldest_first else oldest[::-1], np.intp))
 
 
-def _by_words_alone(ranked: Ranked) -> list[_Placed]:
-    scored = zip(ranked.seqs.tolist(), ranked.scores.tolist(), strict=True)
-    return [
-        _Placed(seq, ranking.displayed(score), (Share("keyword", rank, score, 1.0),))
-        for rank, (seq, score) in enumerate(scored, 1)
-    ]
+def _by_words_alone(ranked: Ranked) -> _Ranking:
+    return _Ranking(ranked.seqs, ranking.displayed(ranked.scores), (_Voice("keyword", 1.0, ranked),))
 
 
 def _within_reach(connection: Connection, caller: Caller, asked: Asked) -> Asked:
@@ -181,39 +202,34 @@ def _filtered(connection: Connection, caller: Caller, asked: Asked) -> Found:
 
 
 def _page(
-    connection: Connection, caller: Caller, asked: Asked, terms: Sequence[text.Term], ranked: Sequence[_Placed]
+    connection: Connection, caller: Caller, asked: Asked, terms: Sequence[text.Term], ranked: _Ranking
 ) -> tuple[list[Hit], str | None]:
     """Return one page of a ranking, and the cursor of the next."""
     bound_to = paging.binding(
         caller, ["search", asked.project_ids, asked.query, asked.mode, asked.filters, asked.order_by, asked.min_score]
     )
-    start = 0 if asked.cursor is None else _resume(ranked, paging.decode(asked.cursor, bound_to))
+    seqs = ranked.seqs.tolist()
+    start = 0 if asked.cursor is None else _resume(seqs, paging.decode(asked.cursor, bound_to))
     end = start + asked.limit
-    shown = ranked[start:end]
-    known = _memories(connection, caller, [placed.seq for placed in shown])
-    hits = [_hit(known[placed.seq], placed, terms, asked.explain) for placed in shown if placed.seq in known]
-    if end >= len(ranked):
+    hits = []
+    for seq, score in zip(seqs[start:end], ranked.scores[start:end].tolist(), strict=True):
+        if (memory := _BY_SEQ.first(connection, {**parameters(caller), "seq": seq})) is not None:
+            shares = tuple(share for voice in ranked.voices if (share := voice.share(seq)))
+            legs = tuple(share.leg for share in shares)
+            snippet = snippets.snippet(_texts(memory), terms)
+            hits.append(Hit(memory, score, legs, snippet, shares if asked.explain else ()))
+    if end >= len(seqs):
         return hits, None
-    return hits, paging.encode(paging.Place([end, shown[-1].seq], bound_to))
+    return hits, paging.encode(paging.Place([end, seqs[end - 1]], bound_to))
 
 
-def _resume(ranked: Sequence[_Placed], at: Sequence[Any]) -> int:
+def _resume(seqs: Sequence[int], at: Sequence[Any]) -> int:
     """Return where to go on: behind the memory that was shown last, or where it would be when it is gone."""
     if [type(value) for value in at] != [int, int]:
         raise Invalid.field("cursor", "not a cursor of this search")
+    offset: int
     offset, last_seq = at
-    return next((place for place, placed in enumerate(ranked, 1) if placed.seq == last_seq), offset)
-
-
-def _memories(connection: Connection, caller: Caller, seqs: Sequence[int]) -> dict[int, Memory]:
-    rows = connection.execute(owned(memory_items, caller, *_COLUMNS).where(memory_items.c.seq.in_(seqs)))
-    return {row.seq: Memory(*row) for row in rows}
-
-
-def _hit(memory: Memory, placed: _Placed, terms: Sequence[text.Term], explain: bool) -> Hit:
-    legs = tuple(share.leg for share in placed.shares)
-    snippet = snippets.snippet(_texts(memory), terms)
-    return Hit(memory, placed.score, legs, snippet, placed.shares if explain else ())
+    return seqs.index(last_seq) + 1 if last_seq in seqs else offset
 
 
 def _texts(memory: Memory) -> list[str | None]:

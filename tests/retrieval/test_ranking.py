@@ -102,7 +102,7 @@ def test_of_equal_memories_the_later_comes_first():
 
 def test_displayed_scores_keep_the_order_within_bounds():
     """What is shown lies between 0 and 1 and sorts as the score does."""
-    shown = [ranking.displayed(score) for score in (0.0, 0.2, 1.0, 2.75)]
+    shown = ranking.displayed(np.array([0.0, 0.2, 1.0, 2.75])).tolist()
     assert shown == sorted(shown)
     assert shown[0] == 0
     assert shown[-1] < 1
