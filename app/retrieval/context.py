@@ -58,7 +58,7 @@ def block(
     told: list[frozenset[str]] = []
     room = max_characters - len(HEADER)
     for place, entry in enumerate(entries):
-        words = frozenset(text.words(_whole(entry)))
+        words = frozenset(text.marked(_whole(entry)).split("<"))
         if len(used) == limit:
             break
         if any(_alike(words, before) for before in told):
@@ -85,7 +85,7 @@ def _line(entry: Entry, terms: Sequence[text.Term], size: int) -> str:
 
 def _said(entry: Entry, terms: Sequence[text.Term]) -> str:
     """The title, which says what was decided or changed, then the sentence that answers most."""
-    title = _one_line(entry.title or "")
+    title = _one_line(secrets.masked(entry.title or ""))
     sentences = [line for passage in entry.passages for line in _sentences(passage) if line != title]
     telling = max(sentences, key=lambda sentence: _answered(sentence, terms), default="")
     return f"{title}: {telling}" if title and telling else title or telling
@@ -102,7 +102,7 @@ def _answered(sentence: str, terms: Sequence[text.Term]) -> float:
 
 
 def _one_line(passage: str) -> str:
-    return " ".join(secrets.masked(passage).split())
+    return " ".join(passage.split())
 
 
 def _whole(entry: Entry) -> str:
