@@ -71,7 +71,7 @@ async def get_health() -> Alive:
     return Alive(status="ok")
 
 
-@get("/readyz", operation_id="getReadiness", public=True)
+@get("/readyz", operation_id="getReadiness", public=True, also_503=True)
 @reading
 def get_readiness(request: ApiRequest) -> Response[Ready]:
     """Say whether requests can be served; the vector index being down is degraded, and still 200."""

@@ -82,10 +82,10 @@ class MemoryView(Wire, frozen=True, kw_only=True):
     subtitle: str | None
     text: str | None
     narrative: str | None
-    facts: list[Any]
-    concepts: list[Any]
-    files_read: list[Any]
-    files_modified: list[Any]
+    facts: list[str]
+    concepts: list[str]
+    files_read: list[str]
+    files_modified: list[str]
     metadata: Object
     platform_source: str
     pinned: bool

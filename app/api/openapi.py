@@ -1,9 +1,12 @@
 """The contract: what Litestar derives from the handlers, completed with errors, headers and security.
 
-Litestar knows the bodies; which errors a route can answer with follows from what it takes: a scope, a body, an id.
+Litestar knows the routes, msgspec the bodies; which errors a route answers with follows from what it takes.
 """
 
+import base64
+import hashlib
 import re
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any, Final
 
@@ -11,94 +14,60 @@ import msgspec
 from litestar import Litestar, MediaType, Response, Router, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.spec import Components, SecurityScheme
 from litestar.routes import HTTPRoute
 from litestar.static_files import create_static_files_router
 
-from app.api import openapi_examples
-from app.api.error_responses import PROBLEM_JSON
+from app.api import openapi_examples, openapi_parts
 from app.api.health import NAME, VERSION
 from app.api.request import ApiRequest
 from app.api.wire import LenientWire, Wire
 
-_DESCRIPTION: Final = """\
-A team memory server for AI coding agents. Send an API key as `Authorization: Bearer cmem_…` or `X-Api-Key: cmem_…`.
-
-Times are integer epoch milliseconds, UTC. Ids are opaque. Unknown keys are refused, in bodies and in queries.
-Failures are RFC 9457 problem details with a stable code in `error`."""
+_REF: Final = "#/components/schemas/{name}"
+_SNAKE: Final = re.compile(r"_([a-z])")
+_SENTENCE_END: Final = re.compile(r"[.:;]\s")
 
 CONFIG: Final = OpenAPIConfig(
     title=NAME,
     version=VERSION,
-    description=_DESCRIPTION,
+    description=openapi_parts.DESCRIPTION,
     use_handler_docstrings=True,
     render_plugins=(),
     path="/openapi",
-    components=Components(
-        security_schemes={
-            "bearer": SecurityScheme(
-                type="http", scheme="bearer", description="An API key (`cmem_…`) or an access token."
-            ),
-            "apiKey": SecurityScheme(type="apiKey", name="X-Api-Key", security_scheme_in="header"),
-        }
-    ),
 )
-
-_ERRORS: Final = {
-    400: "The request is not of the documented form; `issues` names the fields.",
-    401: "No, or no usable, credential.",
-    402: "The monthly quota is used up.",
-    403: "The credential does not allow this.",
-    404: "There is no such thing for this caller.",
-    409: "A unique value is taken, the state does not allow it, or the Idempotency-Key was used for something else.",
-    412: "`If-Match` lost: it has changed since.",
-    413: "The body is too large.",
-    415: "The body is not JSON.",
-    429: "Too many requests.",
-    503: "The database cannot answer at the moment.",
-}
-_REF: Final = "#/components/schemas/{name}"
-_IDEMPOTENCY_KEY: Final = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "description": "Makes a repeat safe: kept 24 hours for this key, and answered with what the first request made.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-    "example": "5f1c2a9e",
-}
-_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>cmem-server</title>
-<link rel="stylesheet" href="/docs/assets/swagger-ui.css">
-</head>
-<body>
-<div id="ui"></div>
-<script src="/docs/assets/swagger-ui-bundle.js"></script>
-<script>SwaggerUIBundle({url: "/openapi.json", dom_id: "#ui", deepLinking: true})</script>
-</body>
-</html>
-"""
 
 
 def document(app: Litestar) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of an app. Bodies are described by msgspec, which also decodes them."""
     schema = app.openapi_schema.to_schema()
     components = _components()
-    schema["components"]["schemas"] = components
+    paths = {}
     for route in app.routes:
-        if isinstance(route, HTTPRoute):
-            for method, (handler, _) in route.route_handler_map.items():
-                operation = schema["paths"].get(route.path_format, {}).get(method.lower())
-                if operation is not None:
-                    _complete(operation, handler, components)
-    return schema
+        if isinstance(route, HTTPRoute) and route.path_format in schema["paths"]:
+            operations = schema["paths"][route.path_format]
+            for method, operation in operations.items():
+                handler, _ = route.route_handler_map[method.upper()]
+                operations[method] = _completed(operation, handler, components)
+            paths[_camel(route.path_format)] = operations
+    used = set(_reachable([*paths.values(), *openapi_parts.ERRORS.values()], components))
+    return {
+        "openapi": "3.1.0",
+        "info": schema["info"],
+        "servers": [{"url": "/"}],
+        "tags": openapi_parts.tags({tag for path in paths.values() for each in path.values() for tag in each["tags"]}),
+        "paths": paths,
+        "components": {
+            "schemas": {name: components[name] for name in sorted(used)},
+            "responses": openapi_parts.ERRORS,
+            "headers": openapi_parts.HEADERS,
+            "securitySchemes": openapi_parts.SECURITY_SCHEMES,
+        },
+    }
 
 
 def _components() -> dict[str, Any]:
     _, components = msgspec.json.schema_components(_structs(Wire, LenientWire), ref_template=_REF)
+    for component in components.values():
+        _clarify(component)
     for component in components.values():
         component["examples"] = [openapi_examples.example(component, components)]
     return components
@@ -109,82 +78,148 @@ def _structs(*bases: Any) -> list[type]:
     return [*direct, *_structs(*direct)] if direct else []
 
 
-def _complete(operation: dict[str, Any], handler: HTTPRouteHandler, components: dict[str, Any]) -> None:
-    operation["summary"] = re.split(r"[.:;]\s", operation["description"] + " ")[0]
-    operation.pop("deprecated", None)
-    if (body := handler.parsed_data_field) is not None:
-        _describe_body(operation["requestBody"], body.annotation, components)
-    for parameter in operation.get("parameters", ()):
-        _tidy(parameter)
-    _describe_success(operation, handler)
-    for status in _possible_errors(handler, operation):
-        operation["responses"][str(status)] = _error(status)
-    for response in operation["responses"].values():
-        response.setdefault("headers", {})["X-Request-Id"] = {"schema": {"type": "string"}}
-    if not handler.opt.get("public"):
-        operation["security"] = [{"bearer": []}, {"apiKey": []}]
+def _clarify(schema: Any) -> None:
+    """Say what generators would guess wrongly: the type of an enum, open objects, that a default makes optional."""
+    if isinstance(schema, list):
+        for each in schema:
+            _clarify(each)
+    if not isinstance(schema, dict):
+        return
+    if all(isinstance(value, str) for value in schema.get("enum", (None,))):
+        schema["type"] = "string"
+    if schema.get("type") == "object":
+        schema.setdefault("additionalProperties", True)
+    for name, field in schema.get("properties", {}).items():
+        schema["properties"][name] = _without_default(field)
+    for part in list(schema.values()):
+        _clarify(part)
 
 
-def _describe_body(request_body: dict[str, Any], annotation: Any, components: dict[str, Any]) -> None:
-    (schema,), _ = msgspec.json.schema_components([annotation], ref_template=_REF)
+def _without_default(field: dict[str, Any]) -> dict[str, Any]:
+    """Say a default in words: from the keyword, generators of TypeScript conclude that the field must be sent."""
+    if "default" not in field:
+        return field
+    rest = {key: value for key, value in field.items() if key != "default"}
+    if field["default"] in (None, [], {}):
+        return rest
+    described = " ".join(filter(None, (rest.get("description"), f"`{_json(field['default'])}` when left out.")))
+    return {**rest, "description": described}
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _reachable(node: Any, components: dict[str, Any], seen: set[str] | None = None) -> Iterator[str]:
+    """Yield the components that something refers to, directly or through others."""
+    seen = set() if seen is None else seen
+    if isinstance(node, dict):
+        name = str(node.get("$ref", "")).removeprefix(_REF.format(name=""))
+        if name in components and name not in seen:
+            seen.add(name)
+            yield name
+            yield from _reachable(components[name], components, seen)
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from _reachable(each, components, seen)
+
+
+def _completed(operation: dict[str, Any], handler: HTTPRouteHandler, components: dict[str, Any]) -> dict[str, Any]:
+    """Return an operation in reading order, with everything that a client has to know."""
+    summary, opt = _SENTENCE_END.split(operation["description"] + " ")[0], handler.opt
+    complete = {
+        "operationId": operation["operationId"],
+        "tags": operation["tags"],
+        "summary": summary.rstrip("."),
+        "description": operation["description"],
+        "parameters": [_parameter(each) for each in operation.get("parameters", ())],
+        "requestBody": _request_body(operation, handler, components),
+        "responses": _responses(operation, handler),
+        "security": [] if opt.get("public") else openapi_parts.security(opt.get("scope")),
+    }
+    if opt.get("idempotent"):
+        complete["parameters"].append(openapi_parts.IDEMPOTENCY_KEY)
+    if scope := opt.get("scope"):
+        complete["description"] += f" Needs `{scope}`."
+    return {key: value for key, value in complete.items() if value or key == "security"}
+
+
+def _request_body(
+    operation: dict[str, Any], handler: HTTPRouteHandler, components: dict[str, Any]
+) -> dict[str, Any] | None:
+    body = handler.parsed_data_field
+    if body is None or "requestBody" not in operation:
+        return None
+    media_type, described = next(iter(operation["requestBody"]["content"].items()))
+    if "media" in handler.opt:
+        return {"required": True, "content": {media_type: described}}
+    (schema,), _ = msgspec.json.schema_components([body.raw], ref_template=_REF)
+    _clarify(schema)
     content = {"schema": schema, "example": openapi_examples.example(schema, components)}
-    request_body["content"] = {"application/json": content}
+    return {"required": not body.is_optional, "content": {"application/json": content}}
 
 
-def _tidy(parameter: dict[str, Any]) -> None:
-    """Say what may be sent: a query has no null, and msgspec's limits are the parameter's."""
-    for noise in ("deprecated", "allowEmptyValue", "allowReserved"):
-        parameter.pop(noise, None)
-    schema = parameter["schema"]
+def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+    """Say what may be sent: a query has no null, and the limits are whole numbers."""
+    schema = dict(parameter["schema"])
     schema.pop("description", None)
     alternatives = [each for each in schema.pop("oneOf", ()) if each.get("type") != "null"]
-    if alternatives:
-        schema.update(alternatives[0])
-    if "example" not in parameter and (value := openapi_examples.example(schema, {}, parameter["name"])) is not None:
-        parameter["example"] = value
-
-
-def _describe_success(operation: dict[str, Any], handler: HTTPRouteHandler) -> None:
-    """Add what the return type cannot say: the other status, the headers, the Idempotency-Key."""
-    opt, responses = handler.opt, operation["responses"]
-    success = responses[str(handler.status_code)]
-    success["description"] = "Done." if handler.status_code == 200 else "Stored."
-    headers = success.setdefault("headers", {})
-    if opt.get("versioned"):
-        headers["ETag"] = {"schema": {"type": "string"}, "description": "The version, for `If-Match`."}
-    if opt.get("located"):
-        headers["Location"] = {"schema": {"type": "string"}, "description": "Where it can be read."}
-    if opt.get("idempotent"):
-        headers["Idempotent-Replayed"] = {"schema": {"type": "string", "const": "true"}}
-        operation.setdefault("parameters", []).append(_IDEMPOTENCY_KEY)
-    if opt.get("also_200"):
-        responses["200"] = {**success, "description": "It stood already.", "headers": dict(headers)}
-
-
-def _possible_errors(handler: HTTPRouteHandler, operation: dict[str, Any]) -> set[int]:
-    opt = handler.opt
-    errors = {400, 503} if not opt.get("any_query") else set()
-    if not opt.get("public"):
-        errors |= {401, 402, 403, 429}
-    if handler.parsed_data_field is not None:
-        errors |= {404, 409, 413, 415}
-    names = {parameter["name"] for parameter in operation.get("parameters", ())}
-    if any(parameter["in"] == "path" for parameter in operation.get("parameters", ())):
-        errors.add(404)
-    if "If-Match" in names:
-        errors.add(412)
-    return errors | set(opt.get("errors", ()))
-
-
-def _error(status: int) -> dict[str, Any]:
-    response: dict[str, Any] = {
-        "description": _ERRORS[status],
-        "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(name="Problem")}}},
+    schema.update(alternatives[0] if alternatives else {})
+    whole = {key: int(schema[key]) for key in ("minimum", "maximum") if key in schema}
+    schema.update(whole if schema.get("type") == "integer" else {})
+    name = _camel(parameter["name"])
+    return {
+        "name": name,
+        "in": parameter["in"],
+        "required": parameter.get("required", False),
+        "description": parameter.get("description") or openapi_parts.FILTERS.get(name, ""),
+        "schema": schema,
+        "example": openapi_examples.example(schema, {}, name),
     }
-    header = {401: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}.get(status)
-    if header is not None:
-        response["headers"] = {header: {"schema": {"type": "string"}}}
-    return response
+
+
+def _responses(operation: dict[str, Any], handler: HTTPRouteHandler) -> dict[str, Any]:
+    opt, success = handler.opt, dict(operation["responses"][str(handler.status_code)])
+    success["description"] = {200: "Done.", 201: "Stored.", 202: "Begun."}.get(handler.status_code, "Done.")
+    success["headers"] = openapi_parts.success_headers(opt)
+    responses = {handler.status_code: success}
+    if opt.get("also_200"):
+        responses[200] = {**success, "description": "It stood already."}
+    for status in openapi_parts.possible_errors(handler):
+        responses[status] = openapi_parts.error_reference(status)
+    if opt.get("also_503"):  # the same body says what is not ready
+        responses[503] = {**success, "description": "Not ready, or too busy.", "content": dict(success["content"])}
+        responses[503]["content"].update(openapi_parts.ERRORS["Unavailable"]["content"])
+    return {str(status): responses[status] for status in sorted(responses)}
+
+
+def _camel(path: str) -> str:
+    return _SNAKE.sub(lambda found: found.group(1).upper(), path)
+
+
+_START: Final = 'SwaggerUIBundle({url: "/openapi.json", dom_id: "#ui", deepLinking: true, validatorUrl: null})'
+_PAGE: Final = f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>cmem-server</title>
+<link rel="icon" href="/docs/assets/favicon-32x32.png">
+<link rel="stylesheet" href="/docs/assets/swagger-ui.css">
+</head>
+<body>
+<div id="ui"></div>
+<script src="/docs/assets/swagger-ui-bundle.js"></script>
+<script>{_START}</script>
+</body>
+</html>
+"""
+_START_HASH: Final = base64.b64encode(hashlib.sha256(_START.encode()).digest()).decode()
+_ONLY_THIS_HOST: Final = (
+    f"default-src 'none'; script-src 'self' 'sha256-{_START_HASH}'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'"
+)
 
 
 @get("/openapi.json", operation_id="getOpenapi", public=True, include_in_schema=False)
@@ -193,10 +228,10 @@ async def get_openapi(request: ApiRequest) -> Response[bytes]:
     return Response(request.parts.openapi_json, media_type=MediaType.JSON)
 
 
-@get("/docs", operation_id="getDocs", public=True, include_in_schema=False, media_type=MediaType.HTML)
-async def get_docs() -> str:
-    """Return the page that shows the contract; it needs no internet."""
-    return _PAGE
+@get("/docs", operation_id="getDocs", public=True, include_in_schema=False)
+async def get_docs() -> Response[str]:
+    """Return the page that shows the contract; its policy lets the browser ask no other host."""
+    return Response(_PAGE, media_type=MediaType.HTML, headers={"Content-Security-Policy": _ONLY_THIS_HOST})
 
 
 router = Router(

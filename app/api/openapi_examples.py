@@ -5,52 +5,89 @@ from typing import Any, Final
 
 _VALUES: Final[dict[str, Any]] = {
     "accessToken": "eyJhbGciOiJIUzI1NiIs…",
+    "action": "memory.create",
     "agentId": "agent-1",
     "agentType": "claude-code",
-    "content": "Raised the gateway timeout to three seconds; the p99 of /charge is 2.1 s.",
+    "apiKey": "cmem_6kYxT2pQ_…",
+    "concept": "timeouts",
     "concepts": ["timeouts", "payments"],
+    "content": "Raised the gateway timeout to three seconds; the p99 of /charge is 2.1 s.",
     "contentHash": "9598221e8f1bb2c289100174ecfcd69cc6a654f25ef21e0457ad0f4f20d55076",
     "contentSessionId": "3f0c9a34-run",
-    "cursor": None,
+    "context": "[memory]\n2026-11-30 Raised the gateway timeout to three seconds\n[/memory]",
+    "createdAfter": "2026-11-01T00:00:00Z",
+    "createdBefore": "2026-12-01T00:00:00Z",
+    "cursor": "eyJwbGFjZSI6NTB9",
+    "deduplicated": False,
+    "degraded": False,
+    "detail": "There is no such memory.",
+    "durationMs": 4,
+    "error": "NotFound",
     "eventType": "tool_use",
+    "explain": None,
     "externalSessionId": "3f0c9a34-run",
     "facts": ["The gateway's timeout is 3 s", "p99 of /charge is 2.1 s"],
+    "fallbackReason": None,
+    "files": ["src/payments/gateway.py"],
     "filesModified": ["src/payments/gateway.py"],
     "filesRead": ["src/payments/capture.py"],
     "id": "01a22c63-b1fc-7813-98f9-1fade3cc7b3f",
-    "instance": "/v1/memories",
+    "If-Match": '"3"',
+    "instance": "/v1/memories/01a22c63-b1fc-7813-98f9-1fade3cc7b3f",
     "kind": "observation",
+    "kinds": ["observation"],
+    "legacyId": "42",
     "legacyObservationId": None,
     "legacyTable": "observations",
-    "legacyId": "42",
     "memorySessionId": None,
     "message": "There is no such memory.",
-    "detail": "There is no such memory.",
-    "error": "NotFound",
     "name": "payments-api",
     "narrative": "Raised the gateway timeout to three seconds; the p99 of /charge is 2.1 s.",
     "nextCursor": None,
+    "notice": None,
     "origin": "claude-mem:5d41402abc4b",
-    "path": "body.limit",
+    "path": "src/payments/gateway.py",
+    "pinned": False,
     "platformSource": "claude",
-    "projectId": "01a22c63-b1fc-7813-98f9-1fade3cc7b3f",
     "query": "why does checkout time out",
     "requestId": "01a22c63-b1fc-7813-98f9-1fade3cc7b40",
+    "role": "member",
     "rootPath": "/home/dev/payments-api",
     "schemaVersion": "0002",
     "scopes": ["memories:read", "memories:write"],
     "serverSessionId": None,
     "slug": "payments-api",
+    "snippet": "Raised the gateway **timeout** to three seconds",
     "sourceType": "hook",
+    "state": "ready",
     "status": "ok",
+    "strategy": "hybrid",
     "subtitle": None,
     "supersededBy": None,
     "teamId": "01a22c63-b1fa-7b70-8b58-c88a5465db2f",
     "text": None,
     "title": "Checkout timed out behind the gateway",
     "type": "bugfix",
+    "types": ["bugfix", "decision"],
+    "uptime": 3600,
+    "uri": None,
+    "userId": "ada",
     "version": "0.1.0",
 }
+_IN: Final[dict[str, dict[str, Any]]] = {
+    "Problem": {"type": "about:blank", "title": "Not Found", "status": 404, "issues": []},
+    "IssueView": {"path": "body.limit", "message": "Expected `int`, got `str`"},
+    "Info": {"name": "cmem-server", "runtime": "python 3.11.7", "authMode": "api-key"},
+    "Ready": {"database": "ok", "migrations": "ok", "vectors": "ready"},
+    "PurgeCounts": {"memories": 214},
+    "SourceView": {"sourceType": "observation"},
+}
+_WHOLE: Final[dict[str, dict[str, Any]]] = {
+    "MemoryPatch": {"facts": ["The gateway's timeout is 5 s"], "pinned": True},
+    "SearchRequest": {"query": _VALUES["query"], "kinds": ["observation"], "limit": 5},
+}
+_EPOCH_MS: Final = 1_796_041_060_860
+_HIDDEN_IN_REQUESTS: Final = frozenset({"content", "cursor", "explain", "createdAfter", "createdBefore"})
 
 
 def example(schema: Mapping[str, Any], components: Mapping[str, Any], name: str = "") -> Any:
@@ -63,30 +100,45 @@ def example(schema: Mapping[str, Any], components: Mapping[str, Any], name: str 
         if choices in schema:
             return example(schema[choices][0], components, name)
     if "enum" in schema:
-        return schema["enum"][0]
+        return schema.get("default", schema["enum"][0])
     if schema.get("type") == "object" and "properties" in schema:
-        wanted = schema["properties"].items()
-        return {key: example(value, components, key) for key, value in wanted if _is_shown(key, schema)}
+        return _object(schema, components)
     if schema.get("type") == "array":
         return [example(schema.get("items", {}), components, name.removesuffix("s"))]
     return _plain(schema, name)
 
 
+def _object(schema: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    title = schema.get("title", "")
+    if title in _WHOLE:
+        return _WHOLE[title]
+    shown = {key: value for key, value in schema["properties"].items() if _is_shown(key, schema)}
+    return {key: example(value, components, key) for key, value in shown.items()} | _IN.get(title, {})
+
+
 def _is_shown(key: str, schema: Mapping[str, Any]) -> bool:
-    """Leave out of a request what has a default and says nothing in an example."""
-    return key in schema.get("required", ()) or _VALUES.get(key) is not None
+    """Leave out of a request what may be left out and says nothing in an example."""
+    return key in schema.get("required", ()) or bool(_VALUES.get(key) and key not in _HIDDEN_IN_REQUESTS)
 
 
 def _plain(schema: Mapping[str, Any], name: str) -> Any:
+    if "default" in schema:
+        return schema["default"]
     kind = schema.get("type")
     if kind == "integer":
-        return 1796041060860 if name.endswith("Epoch") else max(1, schema.get("minimum", 1))
+        return _EPOCH_MS if name.endswith(("Epoch", "After", "Before")) else max(1, schema.get("minimum", 1))
+    if kind == "string" and name.endswith("Id"):
+        return _VALUES["id"]
     return {"string": name or "text", "boolean": True, "number": 0.87, "object": {}}.get(kind or "")
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    kinds = {"str": "string", "int": "integer", "list": "array", "dict": "object", "NoneType": "null"}
+    alternatives = schema.get("anyOf") or schema.get("oneOf") or [schema]
+    return any(_is_one_of(value, each) for each in alternatives)
+
+
+def _is_one_of(value: Any, schema: Mapping[str, Any]) -> bool:
+    kinds = {"str": "string", "int": "integer", "bool": "boolean", "list": "array", "dict": "object"}
     if "enum" in schema:
         return value in schema["enum"]
-    alternatives = schema.get("anyOf") or schema.get("oneOf") or [schema]
-    return any(kinds[type(value).__name__] == each.get("type") for each in alternatives)
+    return kinds.get(type(value).__name__, "null") == schema.get("type")

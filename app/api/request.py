@@ -63,7 +63,7 @@ class ApiRequest(Request[Any, Any, State]):
         return caller
 
     async def json(self) -> Any:
-        """Return the body as the type of the handler's `data`; Litestar's own conversion would take "10" for 10."""
+        """Return the body as the type of `data`, with its limits; Litestar's own conversion would take "10" for 10."""
         self.raw_body = await self.body()
         wanted = self.route_handler.parsed_data_field
-        return strict_json.decode(self.raw_body, Any if wanted is None else wanted.annotation)
+        return strict_json.decode(self.raw_body, Any if wanted is None else wanted.raw)
