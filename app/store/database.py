@@ -52,6 +52,7 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """Yield a connection that sees one snapshot and cannot write. Never waits for writers."""
         with _outages_named(), self._reading.connect() as connection:
+            connection.begin()  # prepared statements go to the driver, past SQLAlchemy's own beginning
             yield connection
 
     @contextmanager
@@ -103,7 +104,7 @@ def _engine(url: str, *, pool_size: int, begin: str, query_only: bool) -> Engine
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        connection.connection.cursor().execute(begin)
 
     return engine
 

@@ -3,10 +3,12 @@
 Core builds and hashes a statement on each execution, which costs more than SQLite takes to answer it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Dialect, Executable, Table, insert
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import Select
 
 T = TypeVar("T")
@@ -47,24 +49,19 @@ class Prepared(Generic[T]):
     def first(self, connection: Connection, values: Mapping[str, Any]) -> T | None:
         """Return the first row, or None."""
         compiled = self._for(connection)
-        row = connection.exec_driver_sql(compiled.sql, compiled.bind(values)).fetchone()
+        row = _execute(connection, compiled.sql, compiled.bind(values)).fetchone()
         return None if row is None else self._convert(compiled, row)
 
     def all(self, connection: Connection, values: Mapping[str, Any]) -> list[T]:
         """Return every row, in the statement's order."""
         compiled = self._for(connection)
-        rows = connection.exec_driver_sql(compiled.sql, compiled.bind(values)).fetchall()
+        rows = _execute(connection, compiled.sql, compiled.bind(values)).fetchall()
         return [self._convert(compiled, row) for row in rows]
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
         """Execute a writing statement; return how many rows it touched."""
         compiled = self._for(connection)
-        return connection.exec_driver_sql(compiled.sql, compiled.bind(values)).rowcount
-
-    def run_many(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Execute a writing statement once per row, in one call to the driver."""
-        compiled = self._for(connection)
-        connection.exec_driver_sql(compiled.sql, [compiled.bind(row) for row in rows])
+        return int(_execute(connection, compiled.sql, compiled.bind(values)).rowcount)
 
     def _for(self, connection: Connection) -> _Compiled:
         name = connection.dialect.name
@@ -77,6 +74,19 @@ class Prepared(Generic[T]):
         return self._into(
             *[value if read is None else read(value) for read, value in zip(compiled.readers, row, strict=True)]
         )
+
+
+def _execute(connection: Connection, sql: str, parameters: Any) -> DBAPICursor:
+    """Run SQL on the driver's connection, inside the transaction that SQLAlchemy began; failures are SQLAlchemy's."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute(sql, parameters)
+    except Exception as failure:
+        driver = connection.dialect.loaded_dbapi
+        if not isinstance(failure, driver.Error):
+            raise
+        raise DBAPIError.instance(sql, parameters, failure, driver.Error, dialect=connection.dialect) from failure
+    return cursor
 
 
 def inserting(table: Table, *omitted: str) -> Prepared[tuple[Any, ...]]:

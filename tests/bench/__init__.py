@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against floors measured in the same run, because machines are shared and noisy."""

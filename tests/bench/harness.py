@@ -1,0 +1,110 @@
+"""What every benchmark has in common: servers in processes of their own, the table, and the size of a run."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.caller import EVERYTHING, Caller, server_owner
+from app.services import credentials, keys, projects, teams
+from app.store import migrations
+from app.store.database import Database
+
+START_TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what was measured, its floor in the same run, their ratio, and what it should be."""
+
+    what: str
+    measured: str
+    floor: str
+    ratio: float
+    target: str
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server process."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def memory_mib(self) -> float:
+        """Return its resident memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        resident = re.search(r"VmRSS:\s+(\d+)", status)
+        return int(resident.group(1)) / 1024 if resident else float("nan")
+
+
+@dataclass(frozen=True)
+class Store:
+    """A database of a benchmark, with a team, a project and a key."""
+
+    folder: Path
+    database: Database
+    caller: Caller
+    project_id: str
+    api_key: str
+
+
+def prepared(folder: Path) -> Store:
+    """Make a database in `folder`."""
+    url = f"sqlite:///{folder / 'cmem.db'}"
+    migrations.upgrade(url)
+    database = Database(url)
+    minted = credentials.mint()
+    secret_hash = credentials.hash_secret(minted.secret)
+    with database.write() as connection:
+        caller = server_owner().within(teams.create(connection, server_owner(), name="bench").id)
+        project = projects.create(connection, caller, name="bench")
+        keys.create(connection, caller, keys.NewKey(scopes=(EVERYTHING,)), minted, secret_hash)
+    return Store(folder, database, caller, project.id, credentials.text_of(minted))
+
+
+@contextmanager
+def serving(folder: Path, **settings: str) -> Iterator[Running]:
+    """Run the server itself on a data folder."""
+    chosen = {"CMEM_DATA_DIR": str(folder), "CMEM_VECTORS": "off", "CMEM_LOG_LEVEL": "WARNING", **settings}
+    with process([sys.executable, "-m", "app", "serve", "--port", "0"], {**os.environ, **chosen}) as running:
+        yield running
+
+
+@contextmanager
+def process(command: Sequence[str], environment: dict[str, str] | None = None) -> Iterator[Running]:
+    """Run a server that prints its address; end it, and only it, afterwards."""
+    started = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    try:
+        yield Running(_address(started), started)
+    finally:
+        started.send_signal(signal.SIGTERM)
+        try:
+            started.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+
+
+def _address(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    for line in started.stdout:
+        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            return found.group()
+    raise RuntimeError("the server did not say where it listens")
+
+
+def table(title: str, rows: Sequence[Row]) -> str:
+    """Return the rows as aligned text."""
+    lines = [("what", "measured", "floor", "ratio", "target")]
+    lines += [(row.what, row.measured, row.floor, f"{row.ratio:.2f}", row.target) for row in rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(5)]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([title, "", text[0], "  ".join("-" * width for width in widths), *text[1:], ""])

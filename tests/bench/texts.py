@@ -1,0 +1,38 @@
+"""Made-up memories with words as frequent as in real text: a few everywhere, most of them rare (Zipf)."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+_SYLLABLES = ("ga", "te", "pay", "ca", "che", "que", "lo", "mi", "ra", "to", "ken", "shar", "bat", "flo", "ren", "do")
+VOCABULARY = ["".join(parts) for parts in itertools.product(_SYLLABLES, repeat=3)]
+_WEIGHTS = list(itertools.accumulate(1 / (rank + 2.7) for rank in range(len(VOCABULARY))))
+
+
+def words(random_source: random.Random, count: int) -> str:
+    """Return so many words, common ones most of the time."""
+    return " ".join(random_source.choices(VOCABULARY, cum_weights=_WEIGHTS, k=count))
+
+
+def memories(count: int, *, seed: int = 1, length: int = 60) -> Iterator[dict[str, Any]]:
+    """Yield the fields of memories of about `length` words, the same ones for the same seed."""
+    source = random.Random(seed)  # noqa: S311 - made-up text, not a secret
+    for number in range(count):
+        yield {
+            "kind": "observation",
+            "type": "discovery",
+            "title": f"{words(source, 6)} {seed}-{number}",
+            "narrative": words(source, length),
+            "facts": [words(source, 8)],
+            "concepts": [words(source, 1)],
+        }
+
+
+def queries(*, seed: int = 7) -> list[str]:
+    """Return a fixed mix of questions: common words, rare words, both, and one too many."""
+    source = random.Random(seed)  # noqa: S311 - made-up text, not a secret
+    common, rare = VOCABULARY[:12], VOCABULARY[400:2400]
+    mixes = ((3, 0), (0, 2), (2, 2), (4, 1), (1, 3))
+    asked = [source.sample(common, many) + source.sample(rare, few) for many, few in mixes * 8]
+    return [" ".join(each) for each in asked]
