@@ -1,8 +1,23 @@
-"""The rows that the vector mirror reads, and its outbox: what has changed and is not in the index yet."""
+"""The vector mirror's outbox, and the rows it mirrors: what has changed and is not in the index yet.
 
-from typing import Any
+Entries are written by triggers only, one per memory; here they are claimed, settled, deferred and set aside. The index
+belongs to the server, so these statements see all teams.
+"""
 
-from app.store.records import Record
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, literal, select, update
+from sqlalchemy import false as sql_false
+
+from app.store.models import memory_items, project_statistics, projects, vector_outbox
+from app.store.records import Record, columns
+from app.store.scope import every
+
+Operation = Literal["upsert", "delete"]
+
+ENQUEUE_ROWS: Final = 2_000
+"""Rows enqueued per transaction: the write lock is held well under 0.2 s."""
 
 
 class MemoryText(Record, frozen=True):
@@ -21,3 +36,249 @@ class MemoryText(Record, frozen=True):
     facts: list[Any]
     created_at_epoch: int
     legacy_observation_id: int | None
+
+
+class Entry(Record, frozen=True):
+    """One memory that is to be mirrored, as it was when it was claimed."""
+
+    memory_id: str
+    team_id: str
+    project_id: str
+    operation: Operation
+    version: int
+    attempts: int
+
+
+class Backlog(Record, frozen=True):
+    """What a project still waits for."""
+
+    project_id: str
+    pending: int
+    failed: int
+    oldest_enqueued_at_epoch: int | None
+
+
+class FailedEntry(Record, frozen=True):
+    """An entry that was set aside, and why."""
+
+    memory_id: str
+    project_id: str
+    attempts: int
+    last_error: str | None
+
+
+class ProjectSize(Record, frozen=True):
+    """How many memories a project holds."""
+
+    project_id: str
+    team_id: str
+    memories: int
+
+
+_OUTBOX: Final = vector_outbox.c
+_TEXT: Final = columns(memory_items, MemoryText)
+
+
+def claim(connection: Connection, owner: str, *, now_ms: int, lease_ms: int, limit: int) -> list[Entry]:
+    """Take up to `limit` due entries for this owner; nobody else gets them before the lease is over."""
+    due = (
+        every(vector_outbox, *columns(vector_outbox, Entry))
+        .where(
+            _OUTBOX.failed.is_(False), _OUTBOX.next_attempt_at_epoch <= now_ms, _OUTBOX.claimed_until_epoch <= now_ms
+        )
+        .order_by(_OUTBOX.next_attempt_at_epoch, _OUTBOX.enqueued_at_epoch)
+        .limit(limit)
+    )
+    entries = [Entry(*row) for row in connection.execute(due)]
+    taken = update(vector_outbox).where(_OUTBOX.memory_id.in_([entry.memory_id for entry in entries]))
+    connection.execute(taken.values(claimed_by=owner, claimed_until_epoch=now_ms + lease_ms))
+    return entries
+
+
+def has_due(connection: Connection, *, now_ms: int) -> bool:
+    """Say whether there is anything to claim."""
+    due = every(vector_outbox, _OUTBOX.memory_id).where(
+        _OUTBOX.failed.is_(False), _OUTBOX.next_attempt_at_epoch <= now_ms, _OUTBOX.claimed_until_epoch <= now_ms
+    )
+    return connection.execute(due.limit(1)).first() is not None
+
+
+def still_mine(connection: Connection, owner: str, entries: Iterable[Entry], *, until_ms: int) -> list[Entry]:
+    """Return the entries that nobody has changed since, and whose claim lasts at least until then."""
+    by_id = {entry.memory_id: entry for entry in entries}
+    kept = every(vector_outbox, _OUTBOX.memory_id, _OUTBOX.version).where(
+        _OUTBOX.memory_id.in_(list(by_id)), _OUTBOX.claimed_by == owner, _OUTBOX.claimed_until_epoch >= until_ms
+    )
+    return [by_id[memory_id] for memory_id, version in connection.execute(kept) if by_id[memory_id].version == version]
+
+
+def settle(connection: Connection, owner: str, entries: Sequence[Entry]) -> None:
+    """Delete entries that are mirrored; one that changed meanwhile stays pending for its new version."""
+    if entries:
+        unchanged = and_(
+            _OUTBOX.memory_id == bindparam("of_memory"),
+            _OUTBOX.version == bindparam("at_version"),
+            _OUTBOX.claimed_by == owner,
+        )
+        values = [{"of_memory": entry.memory_id, "at_version": entry.version} for entry in entries]
+        connection.execute(delete(vector_outbox).where(unchanged), values)
+
+
+def release(connection: Connection, owner: str | None = None) -> None:
+    """Give back every claim of this owner; of all owners when none is named: they are known to be dead."""
+    whose = _OUTBOX.claimed_by.is_not(None) if owner is None else _OUTBOX.claimed_by == owner
+    connection.execute(update(vector_outbox).where(whose).values(claimed_by=None, claimed_until_epoch=0))
+
+
+def postpone(connection: Connection, owner: str, entries: Sequence[Entry], *, until_ms: int) -> None:
+    """Give back claims that cannot be served yet; that is no failed attempt."""
+    mine = update(vector_outbox).where(
+        _OUTBOX.memory_id.in_([entry.memory_id for entry in entries]), _OUTBOX.claimed_by == owner
+    )
+    connection.execute(mine.values(claimed_by=None, claimed_until_epoch=0, next_attempt_at_epoch=until_ms))
+
+
+def defer(connection: Connection, owner: str, entry: Entry, *, error: str, retry_at_ms: int | None) -> None:
+    """Note a failed attempt: tried again at that time, or set aside when there is none."""
+    unchanged = update(vector_outbox).where(
+        _OUTBOX.memory_id == entry.memory_id, _OUTBOX.version == entry.version, _OUTBOX.claimed_by == owner
+    )
+    connection.execute(
+        unchanged.values(
+            attempts=entry.attempts + 1,
+            last_error=error,
+            failed=retry_at_ms is None,
+            next_attempt_at_epoch=retry_at_ms or 0,
+            claimed_by=None,
+            claimed_until_epoch=0,
+        )
+    )
+
+
+def retry_failed(connection: Connection, project_id: str | None = None) -> int:
+    """Take set-aside entries up again; return how many."""
+    failed = update(vector_outbox).where(_OUTBOX.failed.is_(True), _in_project(_OUTBOX.project_id, project_id))
+    return connection.execute(failed.values(failed=sql_false(), attempts=0, next_attempt_at_epoch=0)).rowcount
+
+
+def enqueue(connection: Connection, entries: Sequence[Entry], *, now_ms: int) -> None:
+    """Ask for memories to be mirrored (again), behind what clients have changed; what is pending stays as it is."""
+    rows = [
+        {
+            "memory_id": entry.memory_id,
+            "team_id": entry.team_id,
+            "project_id": entry.project_id,
+            "operation": entry.operation,
+            "version": entry.version,
+            "enqueued_at_epoch": now_ms,
+            "next_attempt_at_epoch": now_ms,
+        }
+        for entry in entries
+    ]
+    if rows:
+        pending = {
+            row.memory_id
+            for row in connection.execute(
+                every(vector_outbox, _OUTBOX.memory_id).where(_OUTBOX.memory_id.in_([row["memory_id"] for row in rows]))
+            )
+        }
+        fresh = [row for row in rows if row["memory_id"] not in pending]
+        if fresh:
+            connection.execute(vector_outbox.insert(), fresh)
+
+
+def enqueue_slice(connection: Connection, project_id: str, *, after_seq: int, now_ms: int) -> int | None:
+    """Ask for the next ENQUEUE_ROWS memories of a project to be mirrored; return the last key, None at the end."""
+    in_project = memory_items.c.project_id == project_id
+    keys = every(memory_items, memory_items.c.seq).where(in_project, memory_items.c.seq > after_seq)
+    last = connection.scalars(keys.order_by(memory_items.c.seq).limit(ENQUEUE_ROWS)).all()
+    if not last:
+        return None
+    is_pending = select(_OUTBOX.memory_id).where(_OUTBOX.memory_id == memory_items.c.id).exists()
+    slice_ = every(
+        memory_items,
+        *(memory_items.c[name] for name in ("id", "team_id", "project_id", "version")),
+        literal("upsert"),
+        literal(now_ms),
+        literal(now_ms),
+    ).where(
+        memory_items.c.project_id == project_id,
+        memory_items.c.seq > after_seq,
+        memory_items.c.seq <= last[-1],
+        ~is_pending,
+    )
+    names = ["memory_id", "team_id", "project_id", "version", "operation", "enqueued_at_epoch", "next_attempt_at_epoch"]
+    connection.execute(vector_outbox.insert().from_select(names, slice_))
+    return int(last[-1])
+
+
+def page(connection: Connection, project_id: str, *, after_seq: int, limit: int) -> list[tuple[int, MemoryText]]:
+    """Return a project's memories with their keys, in key order behind `after_seq`."""
+    statement = (
+        every(memory_items, memory_items.c.seq, *_TEXT)
+        .where(memory_items.c.project_id == project_id, memory_items.c.seq > after_seq)
+        .order_by(memory_items.c.seq)
+        .limit(limit)
+    )
+    return [(row[0], MemoryText(*row[1:])) for row in connection.execute(statement)]
+
+
+def texts(connection: Connection, memory_ids: Sequence[str]) -> dict[str, MemoryText]:
+    """Return the rows of these memories by id; what was deleted is left out."""
+    rows = connection.execute(every(memory_items, *_TEXT).where(memory_items.c.id.in_(memory_ids)))
+    return {row.id: MemoryText(*row) for row in rows}
+
+
+def pending_among(connection: Connection, memory_ids: Sequence[str]) -> set[str]:
+    """Return which of these memories have an entry."""
+    return set(connection.scalars(every(vector_outbox, _OUTBOX.memory_id).where(_OUTBOX.memory_id.in_(memory_ids))))
+
+
+def sizes(connection: Connection, project_id: str | None = None) -> list[ProjectSize]:
+    """Return how many memories each project holds."""
+    statement = every(projects, projects.c.id, projects.c.team_id, func.coalesce(project_statistics.c.memories, 0))
+    statement = statement.outerjoin_from(
+        projects, project_statistics, project_statistics.c.project_id == projects.c.id
+    ).where(_in_project(projects.c.id, project_id))
+    return [ProjectSize(*row) for row in connection.execute(statement.order_by(projects.c.id))]
+
+
+def backlogs(connection: Connection, project_id: str | None = None) -> dict[str, Backlog]:
+    """Return what each project with entries waits for."""
+    statement = (
+        select(
+            _OUTBOX.project_id,
+            func.count().filter(_OUTBOX.failed.is_(False)),
+            func.count().filter(_OUTBOX.failed.is_(True)),
+            func.min(_OUTBOX.enqueued_at_epoch).filter(_OUTBOX.failed.is_(False)),
+        )
+        .where(_in_project(_OUTBOX.project_id, project_id))
+        .group_by(_OUTBOX.project_id)
+    )
+    return {row[0]: Backlog(*row) for row in connection.execute(statement)}
+
+
+def is_behind(connection: Connection, project_ids: Sequence[str], *, before_ms: int) -> bool:
+    """Say whether an entry of these projects has been pending since before that time."""
+    late = every(vector_outbox, _OUTBOX.memory_id).where(
+        _OUTBOX.project_id.in_(project_ids), _OUTBOX.failed.is_(False), _OUTBOX.enqueued_at_epoch < before_ms
+    )
+    return connection.execute(late.limit(1)).first() is not None
+
+
+def failures(connection: Connection, project_id: str | None, *, limit: int) -> list[FailedEntry]:
+    """Return entries that were set aside."""
+    statement = every(vector_outbox, *columns(vector_outbox, FailedEntry)).where(
+        _OUTBOX.failed.is_(True), _in_project(_OUTBOX.project_id, project_id)
+    )
+    return [FailedEntry(*row) for row in connection.execute(statement.order_by(_OUTBOX.memory_id).limit(limit))]
+
+
+def settle_project(connection: Connection, project_id: str, *, limit: int) -> int:
+    """Delete up to `limit` entries that delete memories of a project whose collection was dropped; return how many."""
+    some = select(_OUTBOX.memory_id).where(_OUTBOX.project_id == project_id, _OUTBOX.operation == "delete").limit(limit)
+    return connection.execute(delete(vector_outbox).where(_OUTBOX.memory_id.in_(some))).rowcount
+
+
+def _in_project(column: ColumnElement[str], project_id: str | None) -> ColumnElement[bool]:
+    return column.is_not(None) if project_id is None else column == project_id

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +27,19 @@ def connection(server: ChildServer) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def emptied() -> list[str]:
+def told() -> list[tuple[str, str]]:
+    """What the collections said of themselves."""
     return []
 
 
 @pytest.fixture
-def collections(connection: Connection, emptied: list[str]) -> Collections:
-    return Collections(connection, on_empty=emptied.append, sleep=lambda _: None)
-
-
-@pytest.fixture
-def some_documents() -> Callable[..., list[documents.Document]]:
-    return make_documents
+def collections(connection: Connection, told: list[tuple[str, str]]) -> Collections:
+    return Collections(
+        connection,
+        on_made=lambda name: told.append(("made", name)),
+        on_gone=lambda name: told.append(("gone", name)),
+        sleep=lambda _: None,
+    )
 
 
 def make_documents(count: int, *, memory: str = "m", text: str = "text") -> list[documents.Document]:

@@ -22,7 +22,7 @@ def fill(collections: Collections, count: int = 10, *, name: str = NAME) -> None
 
 
 def stored(collections: Collections, name: str = NAME) -> dict[str, str]:
-    return {document: text_hash for page in collections.pages(name) for document, text_hash in page.items()}
+    return {document: kept["text_hash"] for page in collections.pages(name) for document, kept in page.items()}
 
 
 def test_the_nearest_document_comes_first_with_its_cosine(collections: Collections):
@@ -64,11 +64,20 @@ def test_more_documents_than_a_batch_allows_are_stored_in_parts(collections: Col
 def test_documents_are_found_and_deleted_by_memory(collections: Collections):
     """Deleting what is not there is fine."""
     fill(collections)
-    found = collections.hashes(NAME, ["m1", "m2", "unknown"])
+    found = collections.metadata(NAME, ["m1", "m2", "unknown"])
     assert sorted(found) == ["mem_m1_text", "mem_m2_text"]
     collections.delete(NAME, [*found, "mem_unknown_text"])
-    assert collections.hashes(NAME, ["m1", "m2"]) == {}
+    assert collections.metadata(NAME, ["m1", "m2"]) == {}
     assert collections.count(NAME) == 8
+
+
+def test_other_metadata_leaves_the_vectors_as_they_are(collections: Collections):
+    """A memory of another type is not embedded again."""
+    fill(collections)
+    document = make_documents(1)[0]
+    collections.redescribe(NAME, [replace(document, metadata={**document.metadata, "type": "other"})])
+    assert collections.metadata(NAME, ["m0"])["mem_m0_text"]["type"] == "other"
+    assert np.allclose(collections.vectors(NAME, ["m0"])["mem_m0_text"], make_vectors(10)[0], atol=1e-6)
 
 
 def test_a_missing_collection_is_empty_and_not_made_by_reading(collections: Collections):
@@ -84,34 +93,34 @@ def test_making_a_collection_twice_is_one_collection(collections: Collections, c
     assert collections.ensure(NAME, MODEL).id == other.ensure(NAME, MODEL).id
 
 
-def test_a_collection_deleted_behind_our_back_is_made_again_by_a_write(collections, connection, emptied):
+def test_a_collection_deleted_behind_our_back_is_made_again_by_a_write(collections, connection, told):
     """The write lands, and somebody is told to fill the rest."""
     fill(collections)
-    emptied.clear()
+    told.clear()
     Collections(connection).drop(NAME)
     fill(collections, 3)
     assert collections.count(NAME) == 3
-    assert set(emptied) == {NAME}
+    assert told == [("gone", NAME), ("made", NAME)]
 
 
-def test_a_collection_deleted_behind_our_back_is_noticed_by_a_query(collections, connection, emptied):
+def test_a_collection_deleted_behind_our_back_is_noticed_by_a_query(collections, connection, told):
     """The answer is empty, not an error, and somebody is told."""
     fill(collections)
-    emptied.clear()
+    told.clear()
     Collections(connection).drop(NAME)
     assert collections.query(NAME, make_vectors(1)[0], limit=5) == []
-    assert emptied == [NAME]
+    assert told == [("gone", NAME)]
 
 
-def test_a_collection_made_again_behind_our_back_is_found_by_its_new_id(collections, connection, emptied):
+def test_a_collection_made_again_behind_our_back_is_found_by_its_new_id(collections, connection, told):
     """A cached handle does not hide what the other process wrote."""
     fill(collections)
-    emptied.clear()
+    told.clear()
     other = Collections(connection)
     other.drop(NAME)
     fill(other, 2)
     assert collections.count(NAME) == 2
-    assert emptied == [NAME]
+    assert told == [("gone", NAME)]
 
 
 def test_dropping_twice_is_fine(collections: Collections):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from app.vectors.chroma.connection import CollectionGone, Connection
-from app.vectors.documents import Document
+from app.vectors.documents import Document, Metadata
 from app.vectors.embedding import Embedder, Vectors
 from app.vectors.failures import ChromaRefused
 
@@ -82,13 +82,15 @@ class Collections:
         self,
         connection: Connection,
         *,
-        on_empty: Callable[[str], None] = lambda _: None,
+        on_made: Callable[[str], None] = lambda _: None,
+        on_gone: Callable[[str], None] = lambda _: None,
         open_collections: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`on_empty` hears the name of each collection that was made or found gone: it wants to be filled."""
+        """`on_made` and `on_gone` hear the name of a collection that is new, or was there before and is not now."""
         self._connection = connection
-        self._on_empty = on_empty
+        self._on_made = on_made
+        self._on_gone = on_gone
         self._open_collections = open_collections
         self._sleep = sleep
         self._known: dict[str, Collection] = {}
@@ -96,6 +98,10 @@ class Collections:
         self._lock = threading.Lock()
 
     # ---- collections
+
+    def connect(self) -> None:
+        """Connect if nobody has; raise VectorsUnavailable when that fails."""
+        self._connection.limits()
 
     def find(self, name: str, *, fresh: bool = False) -> Collection | None:
         """Return the collection of that name; from memory unless `fresh`."""
@@ -138,7 +144,6 @@ class Collections:
         """Give a collection another name; handles stay good."""
         collection = self._known.pop(name, None) or self._remember(self._get(f"/collections/{quote(name, safe='')}"))
         self._send("PUT", f"/collections/{collection.id}", {"new_name": new_name}, seconds=WRITE_SECONDS)
-        self._known.pop(name, None)
         self._known[new_name] = Collection(collection.id, new_name, collection.model)
 
     # ---- documents
@@ -162,10 +167,21 @@ class Collections:
         for start in range(0, len(document_ids), chunk):
             self._read(name, "delete", {"ids": list(document_ids[start : start + chunk])}, seconds=WRITE_SECONDS)
 
-    def hashes(self, name: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the text hashes by document id, of every document of these memories."""
+    def redescribe(self, name: str, documents: Sequence[Document]) -> None:
+        """Give stored documents other metadata; their vectors stay."""
+        chunk = self._connection.limits().max_batch_size
+        for start in range(0, len(documents), chunk):
+            part = documents[start : start + chunk]
+            body = {
+                "ids": [document.id for document in part],
+                "metadatas": [document.metadata for document in part],
+            }
+            self._read(name, "update", body, seconds=WRITE_SECONDS)
+
+    def metadata(self, name: str, memory_ids: Sequence[str]) -> dict[str, Metadata]:
+        """Return the metadata by document id, of every document of these memories."""
         body = {"where": {"memory_item_id": {"$in": list(memory_ids)}}, "include": ["metadatas"]}
-        return dict(_hashes(self._read(name, "get", body) if memory_ids else None))
+        return _metadata(self._read(name, "get", body, seconds=WRITE_SECONDS) if memory_ids else None)
 
     def vectors(self, name: str, memory_ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the vectors by document id, of every document of these memories."""
@@ -175,12 +191,12 @@ class Collections:
             return {}
         return dict(zip(answer["ids"], np.asarray(answer["embeddings"], dtype=np.float32), strict=True))
 
-    def pages(self, name: str) -> Iterator[dict[str, str]]:
-        """Yield text hashes by document id, page by page, of a whole collection; nothing for a missing one."""
+    def pages(self, name: str) -> Iterator[dict[str, Metadata]]:
+        """Yield metadata by document id, page by page, of a whole collection; nothing for a missing one."""
         offset = 0
         while True:
             body = {"limit": PAGE_DOCUMENTS, "offset": offset, "include": ["metadatas"]}
-            page = dict(_hashes(self._read(name, "get", body, seconds=WRITE_SECONDS)))
+            page = _metadata(self._read(name, "get", body, seconds=WRITE_SECONDS))
             if page:
                 yield page
             if len(page) < PAGE_DOCUMENTS:
@@ -214,7 +230,7 @@ class Collections:
             "configuration": {"hnsw": {"space": "cosine"}},
         }
         made = self._remember(self._send("POST", "/collections", body, seconds=WRITE_SECONDS))
-        self._on_empty(name)
+        self._on_made(name)
         return made
 
     def _get(self, path: str) -> Any:
@@ -252,7 +268,8 @@ class Collections:
         self._ask(collection, verb, body, WRITE_SECONDS)
 
     def _ask(self, collection: Collection, verb: str, body: Any, seconds: float) -> Any:
-        self._touch(collection)
+        if _loads_vectors(verb, body):
+            self._touch(collection)
         method = "GET" if body is None else "POST"
         return self._send(method, f"/collections/{collection.id}/{verb}", body, seconds=seconds)
 
@@ -262,7 +279,7 @@ class Collections:
     def _lost(self, collection: Collection) -> None:
         if self._known.get(collection.name) == collection:
             self._known.pop(collection.name, None)
-            self._on_empty(collection.name)
+            self._on_gone(collection.name)
 
     def _touch(self, collection: Collection) -> None:
         """Count what our own server has had to load; past the bound it starts afresh, and gives the memory back.
@@ -287,10 +304,15 @@ class Collections:
             offset += len(page)
 
 
-def _hashes(answer: Any | None) -> Iterator[tuple[str, str]]:
-    if answer is not None:
-        for document_id, metadata in zip(answer["ids"], answer["metadatas"], strict=True):
-            yield document_id, str((metadata or {}).get("text_hash", ""))
+def _loads_vectors(verb: str, body: Any) -> bool:
+    """Say whether a call makes Chroma load the collection's vectors; counts and metadata are read from its SQLite."""
+    return verb != "count" and body.get("include") != ["metadatas"]
+
+
+def _metadata(answer: Any | None) -> dict[str, Metadata]:
+    if answer is None:
+        return {}
+    return {document_id: kept or {} for document_id, kept in zip(answer["ids"], answer["metadatas"], strict=True)}
 
 
 def _encoded(vectors: Vectors, *, as_base64: bool) -> list[Any]:

@@ -18,6 +18,8 @@ _MAX_CHARS: Final = 24_000
 """About the 8,192 tokens that such endpoints read; a longer text would fail its whole batch."""
 _RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _ATTEMPTS: Final = 3
+_QUERY_SECONDS: Final = 2.0
+"""Somebody waits for a question's vector: one attempt, and a search by words if it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class EndpointEmbedder:
     ) -> None:
         headers = {"Authorization": f"Bearer {address.api_key}"} if address.api_key else {}
         self._address = address
-        self._client = httpx.Client(headers=headers, timeout=timeout_seconds, trust_env=False)
+        self._timeout_seconds = timeout_seconds
+        self._client = httpx.Client(headers=headers, trust_env=False)
         self._sleep = sleep
         self._dimensions = embedding.Once(lambda: int(self._ask(["dimensions"]).shape[1]))
 
@@ -64,8 +67,8 @@ class EndpointEmbedder:
         return embedding.unit(vectors)
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the unit vector of a question."""
-        vector: Vectors = self.embed([text])[0]
+        """Return the unit vector of a question, asked for once."""
+        vector: Vectors = embedding.unit(self._ask([text[:_MAX_CHARS]], attempts=1, seconds=_QUERY_SECONDS))[0]
         return vector
 
     def reads(self, script: str) -> bool:
@@ -76,13 +79,14 @@ class EndpointEmbedder:
         """Close the connections."""
         self._client.close()
 
-    def _ask(self, texts: list[str]) -> Vectors:
+    def _ask(self, texts: list[str], *, attempts: int = _ATTEMPTS, seconds: float | None = None) -> Vectors:
         """Ask for one batch, again after a passing failure with a pause that grows and is jittered."""
-        for attempt in range(1, _ATTEMPTS + 1):
+        body = {"model": self._address.model, "input": texts}
+        for attempt in range(1, attempts + 1):
             failure = ""
             try:
                 reply = self._client.post(
-                    f"{self._address.url}/embeddings", json={"model": self._address.model, "input": texts}
+                    f"{self._address.url}/embeddings", json=body, timeout=seconds or self._timeout_seconds
                 )
             except httpx.HTTPError as cause:
                 failure = type(cause).__name__
@@ -92,7 +96,7 @@ class EndpointEmbedder:
                 failure = f"status {reply.status_code}"
                 if reply.status_code not in _RETRIED_STATUSES:
                     break
-            if attempt < _ATTEMPTS:
+            if attempt < attempts:
                 self._sleep(random.uniform(0.5, 1.0) * 2 ** (attempt - 1))  # noqa: S311 - jitter, not a secret
         raise EmbedderFailed(f"The embedding endpoint failed: {failure}.")
 

@@ -1,0 +1,182 @@
+"""The vector index of one server: joins its parts, and keeps it in step in the background. Never fails its caller."""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import structlog
+
+from app import clock
+from app.store.database import Database
+from app.vectors.chroma.collections import Collections, Model
+from app.vectors.chroma.connection import Connection
+from app.vectors.chroma.server import ChildServer, RemoteServer, Server
+from app.vectors.embedding import Embedder
+from app.vectors.embedding.background import BackgroundEmbedding
+from app.vectors.failures import VectorsUnavailable
+from app.vectors.meaning import Meaning
+from app.vectors.mirror import Mirror
+from app.vectors.probe import Probed, probe
+from app.vectors.repair import Repair
+from app.vectors.writer import Writer
+
+_log = structlog.get_logger(__name__)
+
+State = Literal["off", "connecting", "ready", "unavailable"]
+Mode = Literal["embedded", "http"]
+
+_POLL_SECONDS: Final = 0.25
+_PAUSE_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Where the index lives and which model fills it; `earlier` are models that older collections may hold."""
+
+    mode: Mode
+    folder: Path
+    url: str
+    embedder: Embedder
+    earlier: Sequence[Embedder] = ()
+    threads: int = os.cpu_count() or 1
+
+
+class Interrupted(Exception):
+    """The server stops: long work ends where it is, and goes on at the next start."""
+
+
+class VectorIndex:
+    """Everything about meaning. Without start() it does only what it is asked to: that is how commands use it."""
+
+    def __init__(self, database: Database, choice: Choice, *, owner: str = "cmem-server") -> None:
+        server: Server = (
+            ChildServer(choice.folder, owner_name=owner) if choice.mode == "embedded" else RemoteServer(choice.url)
+        )
+        self.mode = choice.mode
+        self.embedder = choice.embedder
+        self._owns_folder = choice.mode == "embedded"
+        self._connection = Connection(server)
+        self._survey_due = threading.Event()
+        self._survey_due.set()
+        self.collections = Collections(
+            self._connection,
+            on_made=lambda name: self.mirror.refill(name),
+            on_gone=lambda _: self._survey_due.set(),
+            open_collections=server.open_collections,
+        )
+        self._embedding = BackgroundEmbedding(choice.embedder, threads=choice.threads)
+        writer = Writer(self.collections, self._embedding)
+        self.mirror = Mirror(database, self.collections, writer, owner=f"{os.getpid()}-{clock.new_id()}")
+        self.repair = Repair(database, self.collections, writer, self.mirror)
+        self.meaning = Meaning(self.collections, choice.embedder, earlier=choice.earlier)
+        self._stop = threading.Event()
+        self._mirroring: threading.Thread | None = None
+        self._rebuilding: threading.Thread | None = None
+        self._last_failure: str | None = None
+        self._has_looked = False
+
+    @property
+    def state(self) -> State:
+        """Say where the connection stands, without waiting for anything."""
+        return self._connection.state
+
+    @property
+    def last_error(self) -> str | None:
+        """What went wrong last; None while all is well."""
+        return self._connection.last_error or self._last_failure
+
+    @property
+    def backoff_seconds(self) -> float:
+        """How long the index will not be asked."""
+        return self._connection.backoff_seconds
+
+    @property
+    def model(self) -> Model:
+        """The model that new vectors are of."""
+        return Model.of(self.embedder)
+
+    def start(self) -> None:
+        """Begin to connect and to mirror, in the background."""
+        self._mirroring = threading.Thread(target=self._keep_in_step, name="mirror", daemon=True)
+        self._mirroring.start()
+
+    def close(self, *, grace_seconds: float = 5.0) -> None:
+        """Finish the batch at hand if it is done in time; what is not stays pending."""
+        self._stop.set()
+        deadline = time.monotonic() + grace_seconds
+        for thread in (self._mirroring, self._rebuilding):
+            if thread is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._connection.close()
+        self._embedding.close()
+        self.mirror.release()
+
+    def probe(self) -> Probed:
+        """Go through connect, list, embed and query."""
+        return probe(self.collections, self.embedder)
+
+    def go_on(self, _: int = 0) -> None:
+        """Raise Interrupted once the server stops: the heartbeat of long work."""
+        if self._stop.is_set():
+            raise Interrupted
+
+    def _keep_in_step(self) -> None:
+        """Drain until told to stop. An outage pauses it, nothing ends it."""
+        while not self._stop.is_set():
+            self._stop.wait(self._round())
+
+    def _round(self) -> float:
+        """Do one batch; return how long to pause."""
+        try:
+            self.collections.connect()
+            if self._survey_due.is_set():
+                self._look_around()
+            taken = self.mirror.drain_once()
+        except VectorsUnavailable as outage:
+            if str(outage) != self._last_failure:
+                _log.warning("mirror_paused", reason=str(outage))
+            self._last_failure = str(outage)
+            self._survey_due.set()
+            return _PAUSE_SECONDS
+        except Exception:  # noqa: BLE001 - one failed round must not end the rounds to come
+            _log.exception("mirror_round_failed")
+            return _PAUSE_SECONDS
+        self._last_failure = None
+        return 0.0 if taken else _POLL_SECONDS
+
+    def _look_around(self) -> None:
+        """Ask for what is missing: a collection that is empty, of another model, or of a project that is no more."""
+        if self._owns_folder and not self._has_looked:
+            self.mirror.release_all()
+            self._has_looked = True
+        survey = self.repair.survey()
+        self._survey_due.clear()
+        for project_id in survey.empty:
+            self.mirror.enqueue_project(project_id)
+        # On a shared server a collection may be that of another installation.
+        for name in survey.ownerless if self._owns_folder else ():
+            self.collections.drop(name)
+        if survey.other_model and (self._rebuilding is None or not self._rebuilding.is_alive()):
+            self._rebuilding = threading.Thread(
+                target=self._rebuild, args=(survey.other_model,), name="mirror-rebuild", daemon=True
+            )
+            self._rebuilding.start()
+
+    def _rebuild(self, project_ids: Sequence[str]) -> None:
+        """Make the collections of a changed model anew, one after the other, while the old ones answer."""
+        for project_id in project_ids:
+            try:
+                self.go_on()
+                self.repair.rebuild(project_id, self.go_on)
+            except Interrupted:
+                return
+            except VectorsUnavailable as outage:
+                _log.warning("rebuild_paused", project=project_id, reason=str(outage))
+                self._survey_due.set()
+                return
+            except Exception:  # noqa: BLE001 - the next project is another matter
+                _log.exception("rebuild_failed", project=project_id)

@@ -1,0 +1,369 @@
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import text
+
+from app.vectors import mirror as mirroring
+from app.vectors.failures import EmbedderFailed, VectorsUnavailable
+from tests.vectors.library import Counting, Library
+
+TOKEN = {"title": "Access tokens", "narrative": "Expired access tokens are exchanged with the refresh token."}
+BREAD = {"title": "Bakery", "narrative": "Sourdough bread is baked on Saturday mornings."}
+ASK_TOKEN = "how do we renew credentials that ran out"
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def library(tmp_path, counting) -> Iterator[Library]:
+    made = Library(tmp_path, counting)
+    yield made
+    made.close()
+
+
+def test_a_written_memory_is_found_by_meaning(library: Library):
+    """Words need not be shared; the outbox is empty afterwards."""
+    token, _ = library.add(**TOKEN), library.add(**BREAD)
+    library.index.mirror.drain()
+    assert library.find(ASK_TOKEN) == [token]
+    assert library.outbox() == []
+
+
+def test_an_edited_memory_is_found_by_its_new_text_only(library: Library):
+    """The vector follows the text, also when it is changed twice."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    for narrative in ("Trains to the coast leave hourly.", "Sourdough bread is baked on Saturday."):
+        library.change(memory, title="Note", narrative=narrative)
+        library.index.mirror.drain()
+    best = library.index.meaning.candidates([library.project_id], "when is bread baked", limit=1)[0]
+    assert (best.memory_id, best.cosine > 0.5) == (memory, True)
+    assert library.index.meaning.candidates([library.project_id], ASK_TOKEN, limit=1)[0].cosine < 0.2
+
+
+def test_a_lost_fact_loses_its_document(library: Library):
+    """What the memory no longer says is not in the index."""
+    memory = library.add(**TOKEN, facts=["one", "two", "three"])
+    library.index.mirror.drain()
+    library.change(memory, facts=["one"])
+    library.index.mirror.drain()
+    assert sorted(library.documents()) == [f"mem_{memory}_fact_0", f"mem_{memory}_narrative"]
+
+
+def test_a_deleted_memory_leaves_no_document(library: Library):
+    """With the next round it is gone from the index."""
+    kept, gone = library.add(**TOKEN), library.add(**BREAD, facts=["a fact"])
+    library.index.mirror.drain()
+    library.remove(gone)
+    library.index.mirror.drain()
+    assert sorted(library.documents()) == [f"mem_{kept}_narrative"]
+
+
+def test_unchanged_memories_are_not_embedded_again(library: Library, counting: Counting):
+    """A backfill of what is there costs a comparison."""
+    for number in range(20):
+        library.add(title=f"Memory {number}", narrative="words")
+    library.index.mirror.drain()
+    counting.texts.clear()
+    library.index.mirror.enqueue_project(library.project_id)
+    assert library.index.mirror.drain() == 20
+    assert counting.texts == []
+
+
+def test_another_type_embeds_nothing_and_is_written_down(library: Library, counting: Counting):
+    """Metadata follows without its vector."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    counting.texts.clear()
+    library.change(memory, type="decision")
+    library.index.mirror.drain()
+    assert [kept["type"] for kept in library.documents().values()] == ["decision"]
+    assert counting.texts == []
+
+
+def test_an_edit_during_embedding_wins(library: Library, counting: Counting):
+    """The late vector of version 1 is not stored, and version 2 is."""
+    memory = library.add(**TOKEN)
+    counting.before = once(lambda: library.change(memory, title="Bakery", narrative=BREAD["narrative"]))
+    library.index.mirror.drain()
+    assert library.find("bread on a weekend morning") == [memory]
+    assert [entry["memory_id"] for entry in library.outbox()] == []
+    assert len(counting.texts) == 2
+
+
+def test_a_delete_during_embedding_is_not_revived(library: Library, counting: Counting):
+    """The late vector of a deleted memory never arrives."""
+    other, memory = library.add(**BREAD), library.add(**TOKEN)
+    counting.before = once(lambda: library.remove(memory))
+    library.index.mirror.drain()
+    assert list(library.documents()) == [f"mem_{other}_narrative"]
+
+
+def once(act):
+    """Return a hook that acts the first time only."""
+    left = [act]
+    return lambda texts: left.pop()() if left else None
+
+
+def test_a_claim_that_ran_out_stores_nothing(library: Library, counting: Counting):
+    """Another process may have gone on meanwhile: the late one steps back."""
+    library.add(**TOKEN)
+    steal = "UPDATE vector_outbox SET claimed_by = 'another', claimed_until_epoch = 0"
+    counting.before = once(lambda: run(library, steal))
+    assert library.index.mirror.drain_once() == 1
+    assert library.documents() == {}
+    assert len(library.outbox()) == 1
+
+
+def run(library: Library, statement: str) -> None:
+    with library.database.write() as connection:
+        connection.execute(text(statement))
+
+
+def test_a_claim_of_another_process_is_respected(library: Library, counting: Counting):
+    """Two drainers do not embed the same memory."""
+    library.add(**TOKEN)
+    run(library, "UPDATE vector_outbox SET claimed_by = 'another', claimed_until_epoch = 9999999999999")
+    assert library.index.mirror.drain_once() == 0
+    assert counting.texts == []
+
+
+def test_one_bad_row_is_set_aside_and_stops_nobody(library: Library, counting: Counting, monkeypatch):
+    """It keeps its reason; the others of its batch are found."""
+    monkeypatch.setattr(mirroring, "_backoff_ms", lambda _: 0)
+
+    def refuse(texts):
+        if any("poison" in one for one in texts):
+            raise ValueError("cannot embed this")
+
+    counting.before = refuse
+    bad = library.add(title="poison", narrative="poison")
+    good = library.add(**TOKEN)
+    library.index.mirror.drain()
+    assert library.find(ASK_TOKEN) == [good]
+    (entry,) = library.outbox()
+    assert (entry["memory_id"], entry["failed"], entry["attempts"]) == (bad, 1, mirroring.MAX_ATTEMPTS)
+    assert entry["last_error"] == "ValueError: cannot embed this"
+
+
+def test_a_set_aside_row_is_taken_up_again_when_asked(library: Library, counting: Counting, monkeypatch):
+    """Once the cause is gone it is mirrored like any other."""
+    from app.store import outbox
+
+    monkeypatch.setattr(mirroring, "MAX_ATTEMPTS", 1)
+    counting.before = once(lambda: (_ for _ in ()).throw(ValueError("just once")))
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    assert [entry["failed"] for entry in library.outbox()] == [1]
+    with library.database.write() as connection:
+        assert outbox.retry_failed(connection) == 1
+    library.index.mirror.drain()
+    assert library.find(ASK_TOKEN) == [memory]
+
+
+def test_a_failed_attempt_waits_longer_each_time():
+    """Pauses double and are jittered."""
+    pauses = [[mirroring._backoff_ms(attempts) for _ in range(50)] for attempts in (1, 2, 3)]
+    assert max(pauses[0]) <= 4_000 < max(pauses[1]) <= 8_000 < max(pauses[2]) <= 16_000
+    assert len(set(pauses[0])) > 10
+
+
+def test_a_missing_model_counts_as_an_outage_and_not_against_the_memories(library: Library, counting: Counting):
+    """When nothing can be embedded, nobody's attempts are used up."""
+
+    def fail(_):
+        raise EmbedderFailed("no model")
+
+    counting.before = fail
+    library.add(**TOKEN)
+    with pytest.raises(EmbedderFailed):
+        library.index.mirror.drain()
+    (entry,) = library.outbox()
+    assert (entry["attempts"], entry["failed"], entry["claimed_by"]) == (0, 0, None)
+
+
+def test_an_outage_gives_claims_back(library: Library):
+    """When Chroma is there again, nothing waits for a lease to end."""
+    library.add(**TOKEN)
+    blocker = library.folder / "chroma"
+    blocker.write_text("not a folder")
+    with pytest.raises(VectorsUnavailable):
+        library.index.mirror.drain()
+    assert [entry["claimed_by"] for entry in library.outbox()] == [None]
+
+
+def test_a_blank_memory_is_settled_without_documents(library: Library):
+    """Nothing stays pending for ever."""
+    memory = library.add(**TOKEN)
+    run(library, f"UPDATE memory_items SET title = ' ', narrative = '' WHERE id = '{memory}'")
+    library.index.mirror.drain()
+    assert (library.documents(), library.outbox()) == ({}, [])
+
+
+def test_a_deleted_project_is_one_drop(library: Library):
+    """However many memories it had, its collection goes at once and nothing stays pending."""
+    for number in range(40):
+        library.add(title=f"Memory {number}", narrative="words")
+    library.index.mirror.drain()
+    library.remove_project()
+    assert len(library.outbox()) == 40
+    library.index.mirror.drain_once()
+    assert library.outbox() == []
+    assert library.index.collections.names() == []
+
+
+@pytest.mark.parametrize("names", [("前端", "后台"), ("a/b", "a_b"), ("🙂", "x" * 300)])
+def test_projects_never_share_a_collection(library: Library, names):
+    """A collection is named by the project's id, whatever the project is called."""
+    first, second = (library.new_project(name) for name in names)
+    one, two = library.add(project_id=first, **TOKEN), library.add(project_id=second, **TOKEN)
+    library.index.mirror.drain()
+    assert library.find(ASK_TOKEN, project_id=first, limit=5) == [one]
+    assert library.find(ASK_TOKEN, project_id=second, limit=5) == [two]
+
+
+def test_a_long_import_does_not_hold_up_what_clients_write(library: Library):
+    """What was asked for by a backfill waits behind fresh changes."""
+    for number in range(3 * mirroring.BATCH_MEMORIES):
+        library.add(title=f"Memory {number}", narrative="words")
+    library.index.mirror.drain()
+    library.index.mirror.enqueue_project(library.project_id)
+    fresh = library.add(**TOKEN)
+    library.index.mirror.drain_once()
+    assert library.find(ASK_TOKEN) == [fresh]
+
+
+# ---- the background
+
+
+def wait_until(condition, *, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
+
+
+def test_in_the_background_a_write_is_found_soon(library: Library):
+    """Nobody has to ask for it."""
+    library.index.start()
+    wait_until(lambda: library.index.state == "ready")
+    memory = library.add(**TOKEN)
+    wait_until(lambda: library.find(ASK_TOKEN) == [memory], seconds=5)
+
+
+def test_a_deleted_folder_is_filled_again_at_the_next_start(library: Library):
+    """The index is a cache: losing it costs time only."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    library.index.close()
+    shutil.rmtree(library.folder / "chroma")
+    library.restart()
+    library.index.start()
+    wait_until(lambda: library.find(ASK_TOKEN) == [memory])
+
+
+def test_a_folder_deleted_under_the_running_server_is_filled_again(library: Library):
+    """Nobody has to restart anything."""
+    memory = library.add(**TOKEN)
+    library.index.start()
+    wait_until(lambda: library.outbox() == [])
+    shutil.rmtree(library.folder / "chroma")
+    library.add(**BREAD)
+    wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
+
+
+def safely(call, *arguments):
+    try:
+        return call(*arguments)
+    except VectorsUnavailable:
+        return None
+
+
+def test_a_foreign_collection_is_replaced_and_filled(library: Library):
+    """A collection of that name which is not ours cannot serve."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    name = next(iter(library.index.collections.names()))
+    library.index.collections.drop(name)
+    library.index._connection.send("POST", "/collections", body={"name": name}, timeout_seconds=5)
+    library.restart()
+    library.index.start()
+    wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
+
+
+def test_a_changed_model_is_filled_in_while_the_old_one_serves(library: Library, counting: Counting):
+    """Searches are answered all the time, each by the model that its collection holds, and never by a mix."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    successor, held = Counting("successor"), threading.Event()
+    successor.before = lambda _: held.wait(20)
+    library.restart(successor, earlier=[counting])
+    library.index.start()
+    wait_until(lambda: library.index.state == "ready")
+    assert library.find(ASK_TOKEN) == [memory]
+    held.set()
+    wait_until(lambda: model_of(library) == "successor")
+    wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
+    assert len(library.index.collections.names()) == 1
+
+
+def model_of(library: Library) -> str | None:
+    name = next(iter(library.index.collections.names()), "")
+    found = library.index.collections.find(name, fresh=True)
+    return found.model.model_id if found and found.model else None
+
+
+def test_an_edit_while_the_model_changes_is_never_found_by_its_old_text(library: Library, counting: Counting):
+    """The serving collection forgets the old text at once; the new one gets the new text."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    successor, held = Counting("successor"), threading.Event()
+    successor.before = lambda _: held.wait(20)
+    library.restart(successor, earlier=[counting])
+    library.index.start()
+    wait_until(lambda: library.index.state == "ready")
+    library.change(memory, title="Bakery", narrative=BREAD["narrative"])
+    wait_until(lambda: library.find(ASK_TOKEN) == [])
+    held.set()
+    wait_until(lambda: model_of(library) == "successor")
+    wait_until(lambda: safely(library.find, "bread on a weekend morning") == [memory])
+
+
+def test_stopping_leaves_unfinished_work_pending(library: Library, counting: Counting):
+    """Nothing is called done that Chroma has not confirmed."""
+    started, held = threading.Event(), threading.Event()
+
+    def hold(_):
+        started.set()
+        held.wait(20)
+
+    counting.before = hold
+    library.add(**TOKEN)
+    library.index.start()
+    assert started.wait(20)
+    began = time.monotonic()
+    closing = threading.Thread(target=library.index.close, kwargs={"grace_seconds": 0.2})
+    closing.start()
+    time.sleep(0.3)
+    held.set()
+    closing.join(10)
+    assert time.monotonic() - began < 10
+    assert len(library.outbox()) == 1
+
+
+def test_a_second_server_on_the_folder_runs_without_vectors_and_says_so(library: Library):
+    """It never touches the files of the first."""
+    library.index.start()
+    wait_until(lambda: library.index.state == "ready")
+    second = library.another_index()
+    second.start()
+    wait_until(lambda: second.state == "unavailable")
+    assert "belongs to process" in second.last_error
+    second.close()
+    assert library.index.state == "ready"
