@@ -42,7 +42,7 @@ SUPERSEDED_WEIGHT: Final = 0.5
 DAY_MS: Final = 86_400_000
 
 # the same memories are read for many queries; a text is its own key, so nothing can be out of date
-_marked = functools.lru_cache(maxsize=8_192)(text.marked)
+_marked = functools.lru_cache(maxsize=4_096)(text.marked)
 
 
 @dataclass(frozen=True, slots=True)

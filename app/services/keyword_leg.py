@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from app.retrieval import ranking, text
+from app.retrieval import ranking, spelling, text
 from app.store.fulltext import Filters, FullText, Holdings, Scope, Seqs
 from app.store.fulltext.postings import NOWHERE, Postings, PostingsCache
 
@@ -15,16 +15,20 @@ DEEPEST: Final = 1_000
 """A ranking holds this many memories when as many match."""
 ENOUGH_FOUND: Final = 5_000
 """Once this many memories are found, the remaining, more common terms only rescore."""
+CORRECTED_TERMS: Final = 3
+CORRECTION_ROWS: Final = 50
+"""Corrections of a slip are looked for in so many memories that hold a word with the same beginning."""
 READ_ROWS: Final = 100
 """The best by presence, whose text is read for exact frequencies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Memories from best to worst, with their scores, which have no upper bound."""
+    """Memories from best to worst, with their scores, which have no upper bound, by the terms that were looked for."""
 
     seqs: Seqs
     scores: ranking.Vector
+    terms: Sequence[text.Term]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class KeywordLeg:
         """Return the memories that hold the most of the terms, at most `DEEPEST`."""
         holdings = self._full_text.holdings(connection, scope)
         if not terms or not holdings.memories:
-            return Ranked(NOWHERE, np.empty(0))
+            return Ranked(NOWHERE, np.empty(0), terms)
+        terms = self._corrected(connection, scope, holdings, terms)
         postings = self._postings.of(connection, scope, holdings, [term.phrases for term in terms])
         worth = ranking.weights(terms, [found.frequency for found in postings], holdings.memories)
         asked = _Asked(connection, scope, filters, holdings, terms, postings, worth)
@@ -60,7 +65,28 @@ class KeywordLeg:
         own, beside = _presence(postings, found)
         scores = ranking.by_presence(worth, own, beside)
         best = ranking.order(scores, found)[:DEEPEST]
-        return self._read(asked, Ranked(found[best], scores[best]), own[:, best], beside[:, best])
+        return self._read(asked, Ranked(found[best], scores[best], terms), own[:, best], beside[:, best])
+
+    def _corrected(
+        self, connection: Connection, scope: Scope, holdings: Holdings, terms: Sequence[text.Term]
+    ) -> Sequence[text.Term]:
+        """Replace words that no memory holds by known words that are one slip away."""
+        postings = self._postings.of(connection, scope, holdings, [term.phrases for term in terms])
+        unknown = [
+            term for term, found in zip(terms, postings, strict=True) if not (found.frequency or len(found.beside))
+        ]
+        slips = [term for term in unknown if spelling.beginning(term)][:CORRECTED_TERMS]
+        return [(self._correction(connection, scope, term) or term) if term in slips else term for term in terms]
+
+    def _correction(self, connection: Connection, scope: Scope, term: text.Term) -> text.Term | None:
+        beginning = spelling.beginning(term) or ""
+        seqs = self._full_text.beginning_with(connection, scope, beginning, limit=CORRECTION_ROWS)
+        known = (
+            word
+            for row in self._full_text.rows(connection, scope, seqs)
+            for word in text.words(f"{row.heading}\n{row.body}")
+        )
+        return spelling.corrected(term, known)
 
     def _found(self, asked: _Asked) -> Seqs:
         found = NOWHERE
@@ -105,7 +131,7 @@ class KeywordLeg:
         best = ranking.order(scores, head)
         tail = np.minimum(ranked.scores[READ_ROWS:], scores.min(initial=np.inf))
         seqs = np.concatenate([head[best], ranked.seqs[READ_ROWS:]])
-        return Ranked(seqs, np.concatenate([scores[best], tail]))
+        return Ranked(seqs, np.concatenate([scores[best], tail]), ranked.terms)
 
 
 def _rarest_first(postings: Sequence[Postings]) -> Iterator[Seqs]:

@@ -155,14 +155,14 @@ class Searching:
             raise Invalid.field("query", "a query or a filter is needed")
         if not (asked.query or "").strip():
             return _filtered(connection, caller, asked) if asked.filters else Found([], "fts", None)
-        terms = text.terms(asked.query or "")
         scope = Scope(caller.team_id or "", asked.project_ids)
-        ranked = _by_words_alone(self._keyword.search(connection, scope, terms, asked.filters))
+        found = self._keyword.search(connection, scope, text.terms(asked.query or ""), asked.filters)
+        ranked = _by_words_alone(found)
         if asked.min_score is not None:
             ranked = ranked.only(np.flatnonzero(ranked.scores >= asked.min_score))
         if asked.order_by != "relevance":
             ranked = self._by_time(connection, scope, ranked, oldest_first=asked.order_by == "oldest")
-        hits, next_cursor = _page(connection, caller, asked, terms, ranked)
+        hits, next_cursor = _page(connection, caller, asked, found.terms, ranked)
         return Found(hits, "fts", next_cursor)
 
     def _by_time(self, connection: Connection, scope: Scope, ranked: _Ranking, *, oldest_first: bool) -> _Ranking:

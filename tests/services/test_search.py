@@ -113,6 +113,20 @@ def test_more_of_the_query_comes_first_and_one_word_too_many_empties_nothing(she
     assert shelf.narratives("alpha beta gamma delta") == ["alpha beta gamma", "alpha beta", "alpha"]
 
 
+@pytest.mark.parametrize("slip", ["authentcation", "authenticaiton", "authenticatioon", "authentikation"])
+def test_a_long_word_with_a_slip_is_found(shelf, slip):
+    """One letter wrong in a long word still finds it, and the snippet shows what was meant."""
+    shelf.remember("the authentication of clients")
+    shelf.remember("the authors of clients")
+    assert shelf.ask(slip).hits[0].snippet == "the <mark>authentication</mark> of clients"
+
+
+def test_a_word_that_is_known_is_not_corrected(shelf):
+    """What stands in a memory is what was meant."""
+    shelf.remember_all([{"narrative": "the contract was signed"}, {"narrative": "the contrast was high"}])
+    assert shelf.narratives("contract") == ["the contract was signed"]
+
+
 def test_an_old_memory_that_answers_comes_first(shelf):
     """Age breaks ties only."""
     shelf.remember("the gasket was replaced by a copper gasket", created_at_epoch=1)

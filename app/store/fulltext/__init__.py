@@ -62,7 +62,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a ranker needs of a memory: its place among others and its text, long fields cut."""
+    """What a ranker needs of a memory: its place among others and its text, when long only the beginning."""
 
     seq: int
     id: str
@@ -92,6 +92,9 @@ class FullText(Protocol):
         newest_first: bool = False,
     ) -> Seqs:
         """Return at most `limit` memories that hold one phrase of each of `all_of`, the first or last by `seq`."""
+
+    def beginning_with(self, connection: Connection, scope: Scope, beginning: str, *, limit: int) -> Seqs:
+        """Return at most `limit` memories, the last by `seq`, that hold a word with this beginning."""
 
     def count(self, connection: Connection, scope: Scope, term: Phrases, *, limit: int) -> tuple[int, int]:
         """Return how many memories hold a term, at most `limit`, and the last `seq` that was counted."""

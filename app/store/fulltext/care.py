@@ -13,7 +13,6 @@ from typing import Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from app.errors import Unavailable
 from app.store import migrations
 from app.store.database import Database
 
@@ -38,11 +37,11 @@ def faults(database: Database) -> list[str]:
 
 def is_full_text_whole(database: Database) -> bool:
     """Compare the index with every memory, by FTS5's own check; holds the write lock meanwhile."""
-    try:
-        with database.write() as connection:
+    with database.write() as connection:
+        try:
             connection.exec_driver_sql(f"INSERT INTO {FULL_TEXT}({FULL_TEXT}, rank) VALUES ('integrity-check', 1)")
-    except (DBAPIError, Unavailable):
-        return False
+        except DBAPIError:  # that is how FTS5 says no
+            return False
     return True
 
 
@@ -51,7 +50,11 @@ def is_full_text_in_step(connection: Connection) -> bool:
     if differing_objects(connection):
         return False
     count = f"SELECT (SELECT count(*) FROM {FULL_TEXT}_docsize), (SELECT count(*) FROM memory_items)"
-    indexed, kept = connection.exec_driver_sql(count).one()
+    try:
+        connection.exec_driver_sql(f"SELECT rowid FROM {FULL_TEXT} WHERE {FULL_TEXT} MATCH 'project' LIMIT 1")
+        indexed, kept = connection.exec_driver_sql(count).one()
+    except DBAPIError:  # a shadow table is gone or unreadable
+        return False
     return bool(indexed == kept)
 
 

@@ -16,11 +16,12 @@ from app.store.fulltext.filtering import conditions, within
 _OWN = "{title subtitle text narrative facts concepts search_text}"
 _NEIGHBOURS = "{neighbour_text}"
 _READ_CHARACTERS = 2_000
-"""The ranker reads this much of a field: words behind it count as found once."""
+"""The ranker reads this much of a memory: words behind it count as found once."""
 
 
 def _lines(*columns: str) -> str:
-    return " || char(10) || ".join(f"coalesce(substr({column}, 1, {_READ_CHARACTERS}), '')" for column in columns)
+    cut = (f"coalesce(substr({column}, 1, {_READ_CHARACTERS}), '')" for column in columns)
+    return f"substr({' || char(10) || '.join(cut)}, 1, {_READ_CHARACTERS})"
 
 
 # lists count without their brackets, as the statistics of the project do
@@ -78,6 +79,13 @@ def find(
             f"SELECT rowid AS seq FROM memory_items_fts WHERE memory_items_fts MATCH ? ORDER BY rowid {order} LIMIT ?"
         )
     return _seqs(connection, inner, (match, *values, limit))
+
+
+def beginning_with(connection: Connection, scope: Scope, beginning: str, *, limit: int) -> Seqs:
+    """Return at most `limit` memories, the last by `seq`, that hold a word with this beginning."""
+    match = f"{_in_projects(scope)} AND {_OWN} : ({_quoted((beginning,))} *)"
+    inner = "SELECT rowid AS seq FROM memory_items_fts WHERE memory_items_fts MATCH ? ORDER BY rowid DESC LIMIT ?"
+    return _seqs(connection, inner, (match, limit))
 
 
 def count(connection: Connection, scope: Scope, term: Phrases, *, limit: int) -> tuple[int, int]:
