@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, update
+from sqlalchemy import Connection, bindparam, delete
 
 from app.caller import MEMORIES_WRITE, Caller
 from app.clock import new_id, now_ms
@@ -17,12 +17,14 @@ from app.errors import Conflict, Invalid, NotFound, PreconditionFailed
 from app.retrieval import text as search_words
 from app.services import audit, platforms, projects, sessions
 from app.store.models import memory_items, memory_sources
-from app.store.prepared import Prepared, inserting
+from app.store.prepared import Prepared, inserting, updating
 from app.store.records import Memory, Source, columns
 from app.store.scope import owned, owned_template, parameters
 
 COLUMNS: Final = columns(memory_items, Memory)
 _INSERT: Final = inserting(memory_items, "seq")
+_FIXED: Final = ("seq", "id", "team_id", "project_id")
+_UPDATE: Final = updating(memory_items, memory_items.c.seq == bindparam("standing_seq"), *_FIXED)
 _BY_ID: Final = Prepared(owned_template(memory_items, *COLUMNS).where(memory_items.c.id == bindparam("id")), Memory)
 _SAME: Final = Prepared(
     owned_template(memory_items, *COLUMNS).where(
@@ -138,8 +140,7 @@ def change(
     twin = _SAME.first(connection, {**parameters(caller), **_identity(changed)})
     if twin is not None and twin.id != standing.id:
         raise Conflict("Another memory of this project, session and kind has this content already.")
-    values = {name: value for name, value in _stored(changed).items() if name not in ("id", "team_id", "project_id")}
-    connection.execute(update(memory_items).where(memory_items.c.seq == standing.seq).values(values))
+    _UPDATE.run(connection, {**_stored(changed), "standing_seq": standing.seq})
     _record(connection, caller, "memory.update", changed)
     return changed
 

@@ -6,7 +6,7 @@ Core builds and hashes a statement on each execution, which costs more than SQLi
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Dialect, Executable, Table, insert
+from sqlalchemy import ColumnElement, Connection, Dialect, Executable, Table, insert, update
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import Select
@@ -87,6 +87,12 @@ def _execute(connection: Connection, sql: str, parameters: Any) -> DBAPICursor:
             raise
         raise DBAPIError.instance(sql, parameters, failure, driver.Error, dialect=connection.dialect) from failure
     return cursor
+
+
+def updating(table: Table, where: ColumnElement[bool], *omitted: str) -> Prepared[tuple[Any, ...]]:
+    """Return the UPDATE of every column of a table but `omitted`, of the rows that `where` says."""
+    names = [column.name for column in table.columns if column.name not in omitted]
+    return Prepared(update(table).where(where), tuple, names)
 
 
 def inserting(table: Table, *omitted: str) -> Prepared[tuple[Any, ...]]:
