@@ -223,9 +223,10 @@ def page(connection: Connection, project_id: str, *, after_seq: int, limit: int)
     return [(row[0], MemoryText(*row[1:])) for row in connection.execute(statement)]
 
 
-def texts(connection: Connection, memory_ids: Sequence[str]) -> dict[str, MemoryText]:
-    """Return the rows of these memories by id; what was deleted is left out."""
-    rows = connection.execute(every(memory_items, *_TEXT).where(memory_items.c.id.in_(memory_ids)))
+def texts(connection: Connection, project_id: str, memory_ids: Sequence[str]) -> dict[str, MemoryText]:
+    """Return the rows of these memories by id; what was deleted, or is another project's, is left out."""
+    of_project = and_(memory_items.c.project_id == project_id, memory_items.c.id.in_(memory_ids))
+    rows = connection.execute(every(memory_items, *_TEXT).where(of_project))
     return {row.id: MemoryText(*row) for row in rows}
 
 

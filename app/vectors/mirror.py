@@ -152,7 +152,7 @@ class Mirror:
         name = places.serving(project_id)
         memory_ids = [entry.memory_id for entry in entries]
         with self._database.read() as connection:
-            rows = outbox.texts(connection, memory_ids)
+            rows = outbox.texts(connection, project_id, memory_ids)
         gone = [memory_id for memory_id in memory_ids if memory_id not in rows]
         prepared = self._writer.prepare(name, list(rows.values()), gone)
         with self.swapping:

@@ -143,9 +143,9 @@ class Repair:
         for start in range(0, len(memory_ids), _PAGE_MEMORIES):
             some = memory_ids[start : start + _PAGE_MEMORIES]
             with self._database.read() as connection:
-                rows = outbox.texts(connection, some)
+                rows = outbox.texts(connection, project_id, some)
                 pending = outbox.pending_among(connection, some)
-            wanted = {one.id for row in rows.values() if row.project_id == project_id for one in documents.of(row)}
+            wanted = {one.id for row in rows.values() for one in documents.of(row)}
             ghosts = _of(page, set(some) - pending) - wanted
             found.ghost += len(ghosts)
             found.memory_ids |= {documents.memory_id(document_id) for document_id in ghosts}
@@ -155,7 +155,7 @@ class Repair:
         for start in range(0, len(memory_ids), outbox.ENQUEUE_ROWS // 4):
             some = memory_ids[start : start + outbox.ENQUEUE_ROWS // 4]
             with self._database.write() as connection:
-                rows = outbox.texts(connection, some)
+                rows = outbox.texts(connection, project_id, some)
                 team_id = outbox.sizes(connection, project_id)[0].team_id
                 entries = [
                     Entry(
@@ -176,7 +176,7 @@ class Repair:
         for start in range(0, len(memory_ids), _FILL_MEMORIES):
             some = memory_ids[start : start + _FILL_MEMORIES]
             with self._database.read() as connection:
-                rows = outbox.texts(connection, some)
+                rows = outbox.texts(connection, project_id, some)
             gone = [memory_id for memory_id in some if memory_id not in rows]
             prepared = self._writer.prepare(name, list(rows.values()), gone)
             self._writer.apply(name, prepared, set(some))

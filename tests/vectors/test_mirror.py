@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
+from app.store import outbox
 from app.vectors import mirror as mirroring
+from app.vectors import places
 from app.vectors.failures import EmbedderFailed, VectorsUnavailable
 from tests.vectors.library import Counting, Library
 
@@ -154,8 +156,6 @@ def test_one_bad_row_is_set_aside_and_stops_nobody(library: Library, counting: C
 
 def test_a_set_aside_row_is_taken_up_again_when_asked(library: Library, counting: Counting, monkeypatch):
     """Once the cause is gone it is mirrored like any other."""
-    from app.store import outbox
-
     monkeypatch.setattr(mirroring, "MAX_ATTEMPTS", 1)
     counting.before = once(lambda: (_ for _ in ()).throw(ValueError("just once")))
     memory = library.add(**TOKEN)
@@ -289,7 +289,7 @@ def test_a_foreign_collection_is_replaced_and_filled(library: Library):
     """A collection of that name which is not ours cannot serve."""
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
-    name = next(iter(library.index.collections.names()))
+    name = places.serving(library.project_id)
     library.index.collections.drop(name)
     library.index._connection.send("POST", "/collections", body={"name": name}, timeout_seconds=5)
     library.restart()
@@ -310,12 +310,11 @@ def test_a_changed_model_is_filled_in_while_the_old_one_serves(library: Library,
     held.set()
     wait_until(lambda: model_of(library) == "successor")
     wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
-    assert len(library.index.collections.names()) == 1
+    wait_until(lambda: library.index.collections.names() == [places.serving(library.project_id)])
 
 
 def model_of(library: Library) -> str | None:
-    name = next(iter(library.index.collections.names()), "")
-    found = library.index.collections.find(name, fresh=True)
+    found = library.index.collections.find(places.serving(library.project_id), fresh=True)
     return found.model.model_id if found and found.model else None
 
 
