@@ -84,7 +84,7 @@ _IN: Final[dict[str, dict[str, Any]]] = {
 }
 _WHOLE: Final[dict[str, dict[str, Any]]] = {
     "MemoryPatch": {"facts": ["The gateway's timeout is 5 s"], "pinned": True},
-    "SearchRequest": {"query": _VALUES["query"], "kinds": ["observation"], "limit": 5},
+    "SearchRequest": {"projectId": _VALUES["id"], "query": _VALUES["query"], "kinds": ["observation"], "limit": 5},
 }
 _EPOCH_MS: Final = 1_796_041_060_860
 _HIDDEN_IN_REQUESTS: Final = frozenset({"content", "cursor", "explain", "createdAfter", "createdBefore"})

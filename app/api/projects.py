@@ -8,7 +8,7 @@ from app.api.idempotency import Done, once
 from app.api.parameters import Cursor, Limit, PathId
 from app.api.request import ApiRequest
 from app.api.threads import reading, writing
-from app.api.wire import Label, Name, Object, Wire
+from app.api.wire import Label, Name, Object, Slug, Wire
 from app.caller import MEMORIES_READ, MEMORIES_WRITE, TEAM_ADMIN
 from app.services import projects, purging
 from app.store.records import Project
@@ -18,7 +18,7 @@ class ProjectCreate(Wire, frozen=True, kw_only=True):
     """A project to make; a slug that is left out is made from the name."""
 
     name: Name
-    slug: Name | None = None
+    slug: Slug | None = None
     root_path: Label | None = None
     metadata: Object | None = None
 
@@ -27,7 +27,7 @@ class ProjectPatch(Wire, frozen=True, kw_only=True):
     """What to change of a project."""
 
     name: Name | UnsetType = UNSET
-    slug: Name | UnsetType = UNSET
+    slug: Slug | UnsetType = UNSET
     root_path: Label | UnsetType | None = UNSET
     metadata: Object | UnsetType | None = UNSET
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from app.services import slugs
+
 MAX_TEXT_LENGTH: Final = 1_000_000
 MAX_EPOCH_MS: Final = 253_402_300_799_999  # the end of the year 9999
 MAX_BATCH: Final = 500
@@ -20,6 +22,14 @@ class LenientWire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT_LENGTH)]
 Name = Annotated[str, Meta(min_length=1, max_length=300)]
+Slug = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=slugs.MAX_LENGTH,
+        description="Lower-case letters and digits of any script, joined by single hyphens.",
+    ),
+]
 Label = Annotated[str, Meta(min_length=1, max_length=1_000)]
 Id = Annotated[str, Meta(min_length=1, max_length=200)]
 EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS, description="Epoch milliseconds, UTC.")]
