@@ -2,7 +2,17 @@
 
 from litestar import Router
 
-from app.api import events, health, memories, openapi, projects, search, sessions
+from app.api import context, events, health, memories, openapi, projects, search, sessions
 
-V1 = Router("/v1", route_handlers=[projects.router, sessions.router, events.router, memories.router, search.router])
+V1 = Router(
+    "/v1",
+    route_handlers=[
+        projects.router,
+        sessions.router,
+        events.router,
+        memories.router,
+        search.router,
+        context.router,
+    ],
+)
 ROUTERS = [health.router, openapi.router, V1]

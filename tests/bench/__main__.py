@@ -3,9 +3,10 @@
 import argparse
 import importlib
 
+from app import logs
 from tests.bench.harness import table
 
-NAMES = ("api",)
+NAMES = ("api", "keyword")
 
 
 def main() -> None:
@@ -14,6 +15,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which ones; all by default")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the run; the targets are stated for 1.0")
     chosen = parser.parse_args()
+    logs.configure("ERROR", "text")
     for name in chosen.names or NAMES:
         benchmark = importlib.import_module(f"tests.bench.{name}")
         title = (benchmark.__doc__ or name).splitlines()[0]
