@@ -10,7 +10,7 @@ import msgspec
 import structlog
 from litestar import Litestar
 
-from app import logs
+from app import logs, vector_index
 from app.api import openapi
 from app.api.admission import admission
 from app.api.edge import edge
@@ -18,7 +18,7 @@ from app.api.error_responses import respond
 from app.api.request import PARTS, ApiRequest, Parts
 from app.api.router import ROUTERS
 from app.api.threads import Workers
-from app.services import upkeep
+from app.services import operations, upkeep, vectors
 from app.services.credentials import Verifier
 from app.services.readiness import Readiness
 from app.services.search import Searching
@@ -38,6 +38,7 @@ def create_app(settings: Settings) -> Litestar:
     """Return the server, over a database that is already at head."""
     logs.configure(settings.log_level, settings.log_format)
     database = Database(settings.resolved_database_url)
+    index = vector_index.of(settings, database)
     app = Litestar(
         route_handlers=ROUTERS,
         middleware=[admission],
@@ -57,7 +58,8 @@ def create_app(settings: Settings) -> Litestar:
         auth_mode=settings.auth_mode,
         schema_version=migrations.head(),
         openapi_json=msgspec.json.encode(openapi.document(app)),
-        vector_state=lambda: "off",
+        vectors=index,
+        operations=operations.Runner(database, vectors.verbs(database, index) if index else {}),
     )
     app.asgi_handler = edge(app.asgi_handler)
     return app
@@ -73,6 +75,9 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
         asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers, parts.readiness.try_writing)),
         asyncio.create_task(_every(REAP_EVERY_SECONDS, parts.workers, partial(upkeep.reap, parts.database))),
     ]
+    parts.operations.start()
+    if parts.vectors:
+        parts.vectors.start()
     try:
         yield
     finally:
@@ -80,6 +85,9 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         flush()
+        parts.operations.close()
+        if parts.vectors:
+            parts.vectors.close()
         parts.workers.close()
         parts.database.close()
 

@@ -7,10 +7,11 @@ from typing import Final, Literal
 
 from litestar import Response, Router, get
 
-from app.api.request import ApiRequest, VectorState
+from app.api.request import ApiRequest
 from app.api.threads import reading
 from app.api.wire import Wire
 from app.services.readiness import OK
+from app.vectors.index import VectorState
 
 VERSION: Final = version("cmem-server")
 NAME: Final = "cmem-server"

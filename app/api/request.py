@@ -1,8 +1,7 @@
 """ApiRequest: what a handler has at hand: the caller, the database, and a body that was decoded strictly."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from litestar import Request
 from litestar.datastructures import State
@@ -12,14 +11,13 @@ from app.api.threads import Workers
 from app.caller import Caller
 from app.errors import Unauthenticated
 from app.services.credentials import Verifier
+from app.services.operations import Runner
 from app.services.readiness import Readiness
 from app.services.search import Searching
 from app.store.database import Database
+from app.vectors.index import VectorIndex, VectorState
 
 PARTS: Final = "parts"
-
-
-VectorState = Literal["off", "connecting", "ready", "unavailable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +32,13 @@ class Parts:
     auth_mode: str
     schema_version: str
     openapi_json: bytes
-    vector_state: Callable[[], VectorState]
+    vectors: VectorIndex | None
+    operations: Runner
     last_used: dict[str, int] = field(default_factory=dict)
+
+    def vector_state(self) -> VectorState:
+        """Say where the vector index stands, without waiting for it."""
+        return "off" if self.vectors is None else self.vectors.state
 
 
 class ApiRequest(Request[Any, Any, State]):

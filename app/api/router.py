@@ -2,7 +2,7 @@
 
 from litestar import Router
 
-from app.api import context, events, health, memories, openapi, projects, search, sessions
+from app.api import context, events, health, memories, openapi, projects, search, sessions, vectors
 
 V1 = Router(
     "/v1",
@@ -13,6 +13,7 @@ V1 = Router(
         memories.router,
         search.router,
         context.router,
+        vectors.router,
     ],
 )
 ROUTERS = [health.router, openapi.router, V1]

@@ -3,7 +3,7 @@
 import click
 
 from app.api.health import VERSION
-from app.cli import contract, database, fulltext, keys, legacy, projects, serve, teams
+from app.cli import contract, database, fulltext, keys, legacy, projects, serve, teams, vectors
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,6 +20,7 @@ for command in (
     keys.keys,
     legacy.legacy,
     fulltext.fts,
+    vectors.vectors,
     contract.openapi,
 ):
     main.add_command(command)

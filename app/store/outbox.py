@@ -7,7 +7,7 @@ belongs to the server, so these statements see all teams.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, delete, func, literal, select, update
 from sqlalchemy import false as sql_false
 
 from app.store.models import memory_items, project_statistics, projects, vector_outbox
@@ -50,11 +50,12 @@ class Entry(Record, frozen=True):
 
 
 class Backlog(Record, frozen=True):
-    """What a project still waits for."""
+    """What a project still waits for; `upserts` are the memories among it that there are, failed ones too."""
 
     project_id: str
     pending: int
     failed: int
+    upserts: int
     oldest_enqueued_at_epoch: int | None
 
 
@@ -251,12 +252,30 @@ def backlogs(connection: Connection, project_id: str | None = None) -> dict[str,
             _OUTBOX.project_id,
             func.count().filter(_OUTBOX.failed.is_(False)),
             func.count().filter(_OUTBOX.failed.is_(True)),
+            func.count().filter(_OUTBOX.operation == "upsert"),
             func.min(_OUTBOX.enqueued_at_epoch).filter(_OUTBOX.failed.is_(False)),
         )
         .where(_in_project(_OUTBOX.project_id, project_id))
         .group_by(_OUTBOX.project_id)
     )
     return {row[0]: Backlog(*row) for row in connection.execute(statement)}
+
+
+def wordless(connection: Connection, project_id: str | None = None) -> dict[str, int]:
+    """Return how many memories of each project hold nothing that is embedded, and are not pending either."""
+    item = memory_items.c
+    texts_are_blank = and_(
+        *(
+            func.trim(func.coalesce(column, "")) == ""
+            for column in (item.title, item.subtitle, item.narrative, item.text)
+        ),
+        cast(item.facts, Text).in_(("[]", "")),
+    )
+    is_pending = select(_OUTBOX.memory_id).where(_OUTBOX.memory_id == item.id).exists()
+    statement = every(memory_items, item.project_id, func.count()).where(
+        texts_are_blank, ~is_pending, _in_project(item.project_id, project_id)
+    )
+    return {row[0]: row[1] for row in connection.execute(statement.group_by(item.project_id))}
 
 
 def is_behind(connection: Connection, project_ids: Sequence[str], *, before_ms: int) -> bool:

@@ -26,7 +26,7 @@ from app.vectors.writer import Writer
 
 _log = structlog.get_logger(__name__)
 
-State = Literal["off", "connecting", "ready", "unavailable"]
+VectorState = Literal["off", "connecting", "ready", "unavailable"]
 Mode = Literal["embedded", "http"]
 
 _POLL_SECONDS: Final = 0.25
@@ -80,7 +80,7 @@ class VectorIndex:
         self._has_looked = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> VectorState:
         """Say where the connection stands, without waiting for anything."""
         return self._connection.state
 

@@ -3,7 +3,7 @@
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -61,11 +61,12 @@ class Mirror:
         with self._database.write() as connection:
             outbox.release(connection)
 
-    def drain(self) -> int:
+    def drain(self, progress: Callable[[int], None] = lambda _: None) -> int:
         """Drain until nothing is due; return how many entries were taken. Raises VectorsUnavailable in an outage."""
         taken = 0
         while count := self.drain_once():
             taken += count
+            progress(taken)
         return taken
 
     def drain_once(self) -> int:

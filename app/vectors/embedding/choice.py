@@ -1,6 +1,6 @@
 """From a model's short name to the model. The one place that knows them all."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from app.vectors.embedding import Embedder
 from app.vectors.embedding.endpoint import EndpointAddress, EndpointEmbedder
@@ -8,6 +8,9 @@ from app.vectors.embedding.minilm import MiniLM
 from app.vectors.embedding.multilingual import MultilingualE5
 
 Name = Literal["minilm", "multilingual", "openai", "off"]
+
+OFFLINE: Final[tuple[Name, ...]] = ("minilm", "multilingual")
+"""Those that need nobody: collections of theirs can be asked whatever the embedder is now."""
 
 
 def choose(name: Name, *, threads: int, address: EndpointAddress | None = None) -> Embedder | None:

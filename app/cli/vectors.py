@@ -1,0 +1,205 @@
+"""`vectors`: care of the vector index. Asks the running server where that one has the index, else does it itself."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from app import vector_index
+from app.caller import Caller, server_owner
+from app.cli import console
+from app.errors import Conflict
+from app.services import operations, projects
+from app.services import vectors as service
+from app.services.vectors import Repair
+from app.store.database import Database
+from app.vectors.failures import NotInitialized, VectorsUnavailable
+from app.vectors.index import VectorIndex
+
+_POLL_SECONDS = 0.2
+_WAIT_SECONDS = 30.0
+
+_of_team = click.option("--team", metavar="TEAM", help="Id or slug of the team; all teams when left out.")
+_of_project = click.option("--project", metavar="PROJECT", help="Id or slug of one project; needs --team.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Count, and change nothing.")
+
+
+@click.group()
+def vectors() -> None:
+    """Look after the vector index."""
+
+
+@vectors.command()
+@_of_team
+@_of_project
+@console.as_json
+def status(team: str | None, project: str | None, as_json: bool) -> None:
+    """Say how far each project is mirrored."""
+    with _opened() as (database, index):
+        caller, project_id = _reach(database, team, project)
+        with database.read() as connection:
+            found = service.status(connection, caller, index, project_id=project_id)
+    columns = ("project_id", "memories", "indexed", "pending", "failed", "skipped", "oldest_pending_seconds")
+    console.show(
+        _camel(asdict(found)),
+        as_json=as_json,
+        text=lambda _: console.table([asdict(one) for one in found.projects], columns),
+    )
+
+
+@vectors.command()
+@console.as_json
+def probe(as_json: bool) -> None:
+    """Connect, list, embed and query; exits 1 with the stage that failed."""
+    with _opened() as (_, index):
+        probed = _required(index).probe()
+    times = ", ".join(f"{stage} {took} ms" for stage, took in probed.milliseconds.items())
+    console.show(
+        asdict(probed), as_json=as_json, text=lambda _: times if probed.ok else f"{probed.stage}: {probed.error}"
+    )
+    if not probed.ok:
+        raise click.exceptions.Exit(1)
+
+
+@vectors.command()
+@_of_team
+@_of_project
+@_dry_run
+@console.as_json
+def verify(team: str | None, project: str | None, dry_run: bool, as_json: bool) -> None:
+    """Compare the index with every memory by id and content, and repair what differs."""
+    _repair("verify", team, project, as_json=as_json, dry_run=dry_run)
+
+
+@vectors.command()
+@_of_team
+@_of_project
+@click.option("--failed", is_flag=True, help="Only what was set aside.")
+@_dry_run
+@console.as_json
+def backfill(team: str | None, project: str | None, failed: bool, dry_run: bool, as_json: bool) -> None:
+    """Mirror every memory again; what is unchanged is not embedded again."""
+    _repair("backfill", team, project, as_json=as_json, dry_run=dry_run, only_failed=failed)
+
+
+@vectors.command()
+@_of_team
+@_of_project
+@_dry_run
+@console.as_json
+def rebuild(team: str | None, project: str | None, dry_run: bool, as_json: bool) -> None:
+    """Make collections anew while the old ones answer."""
+    _repair("rebuild", team, project, as_json=as_json, dry_run=dry_run)
+
+
+def _repair(
+    repair: Repair, team: str | None, project: str | None, *, as_json: bool, dry_run: bool, only_failed: bool = False
+) -> None:
+    with _opened() as (database, maybe_index):
+        index = _required(maybe_index)
+        caller, project_id = _reach(database, team, project)
+        with _progress_bar(repair) as progress:
+            try:
+                index.collections.connect()
+            except NotInitialized:
+                result = _by_the_server(
+                    database, index, caller, repair, project_id, dry_run=dry_run, only_failed=only_failed, show=progress
+                )
+            else:
+                with database.read() as connection:
+                    sizes = service.reach(connection, caller.team_id, project_id)
+                result = service.perform(
+                    database, index, repair, sizes, dry_run=dry_run, only_failed=only_failed, progress=progress
+                )
+    console.show(result, as_json=as_json, text=_as_text)
+
+
+def _by_the_server(
+    database: Database,
+    index: VectorIndex,
+    caller: Caller,
+    repair: Repair,
+    project_id: str | None,
+    *,
+    dry_run: bool,
+    only_failed: bool,
+    show: operations.Progress,
+) -> dict[str, Any]:
+    """Ask the server that has the folder, and wait for it."""
+    with database.write() as connection:
+        asked = service.request(
+            connection, caller, repair, index, project_id=project_id, dry_run=dry_run, only_failed=only_failed
+        )
+    give_up_at = time.monotonic() + _WAIT_SECONDS
+    while True:
+        with database.read() as connection:
+            now = operations.get(connection, caller, asked.id)
+        show(now.done, now.total)
+        if now.status == "done":
+            return now.result
+        if now.status == "failed":
+            raise click.ClickException(now.error or "the repair failed")
+        if now.status == "pending" and time.monotonic() > give_up_at:
+            raise click.ClickException(f"no server took it up within {_WAIT_SECONDS:.0f} s; it stays asked for")
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def _opened() -> Iterator[tuple[Database, VectorIndex | None]]:
+    with console.opened() as database:
+        index = vector_index.of(console.loaded(), database)
+        try:
+            yield database, index
+        except VectorsUnavailable as failure:
+            raise click.ClickException(str(failure)) from failure
+        finally:
+            if index is not None:
+                index.close()
+
+
+def _required(index: VectorIndex | None) -> VectorIndex:
+    if index is None:
+        raise Conflict("Vectors are off (CMEM_VECTORS or CMEM_EMBEDDER is off).")
+    return index
+
+
+def _reach(database: Database, team: str | None, project: str | None) -> tuple[Caller, str | None]:
+    if team is None:
+        if project is not None:
+            raise click.UsageError("--project needs --team")
+        return server_owner(), None
+    caller = console.within(database, team)
+    if project is None:
+        return caller, None
+    with database.read() as connection:
+        return caller, projects.find(connection, caller, project).id
+
+
+@contextmanager
+def _progress_bar(label: str) -> Iterator[operations.Progress]:
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _as_text(result: dict[str, Any]) -> str:
+    counts = {name: value for name, value in result.items() if isinstance(value, int) and name != "dryRun"}
+    return ", ".join(f"{value} {name}" for name, value in counts.items())
+
+
+def _camel(value: Any) -> Any:
+    """Return a value under the names of the wire."""
+    if isinstance(value, dict):
+        return {_camel_name(name): _camel(inner) for name, inner in value.items()}
+    return [_camel(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _camel_name(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.title() for word in others)
