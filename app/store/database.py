@@ -2,13 +2,14 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import structlog
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from app.errors import Unavailable
 from app.store.locks import FairLock, FileLock
@@ -62,17 +63,14 @@ class Database:
         BEGIN IMMEDIATE: a deferred transaction that reads and then writes fails at once with "locked", whatever the
         busy timeout says. The turn is taken before a connection is: a waiting writer holds nothing that others need.
         """
-        with (
-            self._turns.turn(TURN_TIMEOUT_SECONDS),
-            self._others().held(),
-            _outages_named(),
-            self._writing.begin() as connection,
-        ):
+        with self.exclusive(), _outages_named(), self._writing.begin() as connection:
             yield connection
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Return a context in which no other writer of any process is at work: for maintenance outside write()."""
-        return self._others().held()
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let no other writer of this or any process work meanwhile: for maintenance outside write()."""
+        with self._turns.turn(TURN_TIMEOUT_SECONDS), self._others().held():
+            yield
 
     def close(self) -> None:
         """Close every connection."""
@@ -84,7 +82,10 @@ class Database:
 
     def _others(self) -> FileLock:
         if self._file_lock is None:
-            self._file_lock = FileLock(self.path.with_name(self.path.name + "-writer.lock"))
+            try:
+                self._file_lock = FileLock(self.path.with_name(self.path.name + "-writer.lock"))
+            except OSError as cause:
+                raise _unavailable(cause) from cause
         return self._file_lock
 
 
@@ -128,9 +129,15 @@ def _outages_named() -> Iterator[None]:
     """Turn the database's "I cannot" into Unavailable; a mistake in a statement stays the bug it is."""
     try:
         yield
+    except NoConnection as cause:
+        raise _unavailable(cause) from cause
     except DBAPIError as cause:
         code = getattr(cause.orig, "sqlite_errorcode", None)
         if code is None or code & 0xFF not in _CANNOT_ANSWER:
             raise
-        _log.error("database_unavailable", reason=str(cause.orig))
-        raise Unavailable("The database cannot answer at the moment.") from cause
+        raise _unavailable(cause.orig) from cause
+
+
+def _unavailable(reason: object) -> Unavailable:
+    _log.error("database_unavailable", reason=str(reason))
+    return Unavailable("The database cannot answer at the moment.")

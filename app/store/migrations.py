@@ -1,8 +1,9 @@
 """Brings a database to the revision this code knows: one process at a time, one transaction, nothing half done."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,17 +28,27 @@ class WrongRevision(AppError):
     """The database is of another revision than this code: newer, or not yet upgraded."""
 
 
+def revisions() -> list[str]:
+    """Return the revisions this code knows, the newest first."""
+    return [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
+
+
+@cache
 def head() -> str:
     """Return the newest revision this code knows."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    assert revision is not None, "there is at least one migration"  # noqa: S101 - a checkout without migrations is broken
-    return revision
+    return revisions()[0]
 
 
 def current(url: str) -> str | None:
-    """Return the revision of a database; None when it is empty."""
-    with _connected(url) as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+    """Return the revision of a database, None when it is empty or not there. Not a byte of the file is changed."""
+    path = _path(url)
+    if not path.exists():
+        return None
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
+            return None
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        return found[0] if found else None
 
 
 def upgrade(url: str, revision: str = "head") -> str | None:
@@ -45,24 +56,24 @@ def upgrade(url: str, revision: str = "head") -> str | None:
 
     Raises WrongRevision, and touches nothing, when the database is newer than this code.
     """
-    with _alone(url), _connected(url) as connection:
-        require_known(MigrationContext.configure(connection).get_current_revision())
-        _run(connection, lambda config: command.upgrade(config, revision))
-        return MigrationContext.configure(connection).get_current_revision()
+    with _alone(url):
+        standing = current(url)
+        require_known(standing)
+        if standing == head() and revision == "head":
+            return standing
+        return _run(url, lambda config: command.upgrade(config, revision))
 
 
 def downgrade(url: str, revision: str) -> str | None:
     """Go back to an older revision; return the revision that then stands."""
-    with _alone(url), _connected(url) as connection:
-        require_known(MigrationContext.configure(connection).get_current_revision())
-        _run(connection, lambda config: command.downgrade(config, revision))
-        return MigrationContext.configure(connection).get_current_revision()
+    with _alone(url):
+        require_known(current(url))
+        return _run(url, lambda config: command.downgrade(config, revision))
 
 
 def require_known(revision: str | None) -> None:
     """Raise WrongRevision when the code has never heard of a database's revision."""
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision is not None and revision not in revisions():
         raise WrongRevision(
             f"The database is at revision {revision}, this cmem-server knows revisions up to {head()}: "
             "it was made by a newer version. Nothing was touched; use that version or newer."
@@ -87,24 +98,28 @@ def _config() -> Config:
     return config
 
 
-def _run(connection: Connection, step: Any) -> None:
-    """Run one Alembic command in one immediate transaction, with foreign keys checked before it commits."""
+def _run(url: str, step: Callable[[Config], None]) -> str | None:
+    """Run one Alembic command in one immediate transaction, with foreign keys compared before it commits."""
     config = _config()
-    config.attributes["connection"] = connection
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-    step(config)
-    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
-    if broken:
-        connection.rollback()
-        raise WrongRevision(f"The migration was undone: it would leave {len(broken)} rows without their parent.")
-    connection.commit()
+    with _connected(url) as connection:
+        config.attributes["connection"] = connection
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        lost_before = _orphans(connection)
+        step(config)
+        if lost := _orphans(connection) - lost_before:
+            raise WrongRevision(f"The migration was undone: it would leave {len(lost)} rows without their parent.")
+        connection.commit()
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def _orphans(connection: Connection) -> set[tuple[Any, ...]]:
+    """Return the rows without their parent; those that a writer with foreign keys off left must not stop an upgrade."""
+    return {(table, row) for table, row, *_ in connection.exec_driver_sql("PRAGMA foreign_key_check")}
 
 
 @contextmanager
 def _connected(url: str) -> Iterator[Connection]:
     """Yield a connection with foreign keys off, which SQLite only allows outside a transaction."""
-    path = Path(make_url(url).database or "")
-    path.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None})
     with engine.connect() as connection:
         raw = connection.connection.driver_connection
@@ -121,9 +136,13 @@ def _prepare(raw: sqlite3.Connection) -> None:
     raw.execute("PRAGMA foreign_keys = OFF")
 
 
+def _path(url: str) -> Path:
+    return Path(make_url(url).database or "")
+
+
 @contextmanager
 def _alone(url: str) -> Iterator[None]:
-    path = Path(make_url(url).database or "")
+    path = _path(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(path.name + "-migration.lock"))
     try:

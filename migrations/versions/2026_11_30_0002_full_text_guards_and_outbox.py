@@ -163,11 +163,12 @@ _OUTSIDE_SESSION = (
     "new.server_session_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM server_sessions"
     " WHERE id = new.server_session_id AND project_id = new.project_id AND team_id = new.team_id)"
 )
-_SAME_MEMORY = (
-    "EXISTS (SELECT 1 FROM memory_items WHERE id = new.id {other}) OR EXISTS (SELECT 1 FROM memory_items"
-    " WHERE project_id = new.project_id AND dedup_scope = new.dedup_scope AND kind = new.kind"
-    " AND content_hash = new.content_hash {other})"
-)
+
+
+def _taken(table: str, keys: tuple[tuple[str, ...], ...], besides: str = "") -> str:
+    """Return SQL that says whether a row with one of these keys stands already."""
+    same = (" AND ".join(f"{column} = new.{column}" for column in key) for key in keys)
+    return " OR ".join(f"EXISTS (SELECT 1 FROM {table} WHERE {each}{besides})" for each in same)
 
 
 def _pair(name: str, table: str, columns: str, condition: str, message: str) -> tuple[str, str]:
@@ -176,6 +177,26 @@ def _pair(name: str, table: str, columns: str, condition: str, message: str) -> 
         _guard(f"{name}_insert", "INSERT", table, condition, message),
         _guard(f"{name}_update", f"UPDATE OF {columns}", table, condition, message),
     )
+
+
+def _unreplaceable(table: str, *keys: tuple[str, ...]) -> tuple[str, str]:
+    """Return guards that keep OR REPLACE from removing a standing row.
+
+    That row would go without its delete triggers: its words and vectors would stay findable, its children alone.
+    """
+    columns = ", ".join(dict.fromkeys(column for key in keys for column in key))
+    name, message = f"trg_{table}_replace", "there is such a row already"
+    return (
+        _guard(f"{name}_insert", "INSERT", table, _taken(table, keys), message),
+        _guard(
+            f"{name}_update", f"UPDATE OF {columns}", table, _taken(table, keys, " AND rowid <> old.rowid"), message
+        ),
+    )
+
+
+def _immutable(name: str, table: str, columns: tuple[str, ...], message: str) -> str:
+    """Return a guard that keeps columns as they were inserted."""
+    return _guard(name, f"UPDATE OF {', '.join(columns)}", table, _changed(columns), message)
 
 
 _GUARDS = (
@@ -203,19 +224,28 @@ _GUARDS = (
     ),
     _guard(
         "trg_server_sessions_project_update",
-        "UPDATE OF id, project_id, team_id",
+        "UPDATE OF project_id, team_id",
         "server_sessions",
-        "(old.id IS NOT new.id OR old.project_id IS NOT new.project_id OR old.team_id IS NOT new.team_id)"
+        f"({_changed(('project_id', 'team_id'))})"
         " AND (EXISTS (SELECT 1 FROM agent_events WHERE server_session_id = old.id)"
         " OR EXISTS (SELECT 1 FROM memory_items WHERE server_session_id = old.id))",
         "a session with events or memories cannot move",
     ),
-    _guard(
-        "trg_projects_team_update",
-        "UPDATE OF id, team_id",
-        "projects",
-        "old.id IS NOT new.id OR old.team_id IS NOT new.team_id",
-        "a project cannot move to another team",
+    _immutable("trg_server_sessions_id_update", "server_sessions", ("id",), "a session keeps its id"),
+    # what a foreign key does where they are on: no child may wait for another project's session to take the id
+    """
+    CREATE TRIGGER trg_server_sessions_delete AFTER DELETE ON server_sessions BEGIN
+      UPDATE agent_events SET server_session_id = NULL WHERE server_session_id = old.id;
+      UPDATE memory_items SET server_session_id = NULL WHERE server_session_id = old.id;
+    END
+    """,
+    _immutable("trg_projects_team_update", "projects", ("id", "team_id"), "a project keeps its id and its team"),
+    # full text is addressed by seq, vectors and statistics by id and project
+    _immutable(
+        "trg_memory_items_place_update",
+        "memory_items",
+        ("seq", "id", "team_id", "project_id"),
+        "a memory keeps its id and its project",
     ),
     *_pair(
         "trg_memory_items_superseded_project",
@@ -240,36 +270,10 @@ _GUARDS = (
         " (SELECT 1 FROM team_members WHERE user_id = new.user_id AND team_id = new.team_id)",
         "the user is not a member of the team",
     ),
-    # OR REPLACE removes the standing row without firing its delete triggers: its words and vectors would stay
-    # findable, and a session could change its project under its children.
-    _guard(
-        "trg_memory_items_replace_insert",
-        "INSERT",
-        "memory_items",
-        _SAME_MEMORY.format(other=""),
-        "the memory exists already",
-    ),
-    _guard(
-        "trg_memory_items_replace_update",
-        "UPDATE OF id, project_id, dedup_scope, kind, content_hash",
-        "memory_items",
-        _SAME_MEMORY.format(other="AND seq <> old.seq"),
-        "the memory exists already",
-    ),
-    _guard(
-        "trg_server_sessions_replace_insert",
-        "INSERT",
-        "server_sessions",
-        "EXISTS (SELECT 1 FROM server_sessions WHERE id = new.id)",
-        "the session exists already",
-    ),
-    _guard(
-        "trg_projects_replace_insert",
-        "INSERT",
-        "projects",
-        "EXISTS (SELECT 1 FROM projects WHERE id = new.id)",
-        "the project exists already",
-    ),
+    *_unreplaceable("teams", ("id",), ("slug",)),
+    *_unreplaceable("projects", ("id",), ("team_id", "slug"), ("team_id", "root_path")),
+    *_unreplaceable("server_sessions", ("id",), ("project_id", "platform_source", "external_session_id")),
+    *_unreplaceable("memory_items", ("seq",), ("id",), ("project_id", "dedup_scope", "kind", "content_hash")),
     _guard(
         "trg_audit_log_replace_insert",
         "INSERT",

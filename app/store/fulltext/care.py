@@ -80,4 +80,4 @@ def _objects(connection: sqlite3.Connection | None) -> dict[str, str]:
     found = connection.execute(
         "SELECT name, sql FROM sqlite_master WHERE type IN ('trigger', 'view') OR sql LIKE 'CREATE VIRTUAL TABLE%'"
     )
-    return {name: " ".join(sql.split()) for name, sql in found}
+    return {name: " ".join(sql.replace('"', "").split()) for name, sql in found}  # a renamed table's name gets quotes

@@ -4,7 +4,8 @@ A second table is filled slice by slice and kept in step by triggers of its own,
 nobody waits for longer than one slice takes, and searches find what they found before until the new one is whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from sqlalchemy import Connection
@@ -12,10 +13,11 @@ from sqlalchemy.exc import DBAPIError
 
 from app.store.database import Database
 from app.store.fulltext.care import FULL_TEXT, differing_objects, installed_objects
+from app.store.locks import FileLock
 
 _NEW: Final = f"{FULL_TEXT}_new"
-_PLACE: Final = "memory_items_refill"
-_SHADOWS: Final = ("data", "idx", "content", "docsize", "config")
+_PLACE: Final = f"{FULL_TEXT}_refill"
+_SHADOWS: Final = ("data", "idx", "docsize", "config")
 _COLUMNS: Final = "project, title, subtitle, text, narrative, facts, concepts, search_text, neighbour_text"
 _SLICE_ROWS: Final = 2_000
 _FILLED: Final = f"old.seq <= (SELECT filled_to FROM {_PLACE})"
@@ -26,10 +28,26 @@ def rebuild(database: Database, progress: Callable[[int], None] = lambda _: None
 
     Interrupted, it begins again the next time; run twice, it changes nothing.
     """
-    with database.write() as connection:
-        _clear_leftovers(connection)
-        _mend_objects(connection)
-        _begin(connection)
+    with _alone(database):
+        with database.write() as connection:
+            _clear_leftovers(connection)
+            _mend_objects(connection)
+            _begin(connection)
+        return _fill(database, progress)
+
+
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """Let one rebuild run at a time, of whichever process."""
+    lock = FileLock(database.path.with_name(f"{database.path.name}-rebuild.lock"))
+    try:
+        with lock.held():
+            yield
+    finally:
+        lock.close()
+
+
+def _fill(database: Database, progress: Callable[[int], None]) -> int:
     indexed = 0
     while True:
         with database.write() as connection:
@@ -73,11 +91,13 @@ def _begin(connection: Connection) -> None:
 
 def _own_triggers() -> dict[str, str]:
     """Return the standing triggers' twins for the second table: they act on what is filled already."""
-    deleting = installed_objects()[f"trg_{FULL_TEXT}_delete"].replace(" BEGIN ", f" WHEN {_FILLED} BEGIN ", 1)
-    updating = installed_objects()[f"trg_{FULL_TEXT}_update"].replace(" WHEN ", f" WHEN {_FILLED} AND (", 1)
-    updating = updating.replace(" BEGIN ", ") BEGIN ", 1)
-    twins = {"delete": deleting, "update": updating}
-    return {f"trg_{_NEW}_{verb}": statement.replace(FULL_TEXT, _NEW) for verb, statement in twins.items()}
+    deleting, updating = (
+        installed_objects()[f"trg_{FULL_TEXT}_{verb}"].replace(FULL_TEXT, _NEW) for verb in ("delete", "update")
+    )
+    return {
+        f"trg_{_NEW}_delete": deleting.replace(" BEGIN ", f" WHEN {_FILLED} BEGIN ", 1),
+        f"trg_{_NEW}_update": updating.replace(" WHEN ", f" WHEN {_FILLED} AND (", 1).replace(" BEGIN ", ") BEGIN ", 1),
+    }
 
 
 def _fill_slice(connection: Connection) -> int:
