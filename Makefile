@@ -26,8 +26,8 @@ openapi: .venv/.serve
 	$(BIN)/python -m app openapi
 
 lock: .venv/.dev
-	$(BIN)/uv pip compile pyproject.toml --python-version 3.11 --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q -o requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --group dev --python-version 3.11 --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q -o requirements-dev.lock
+	$(BIN)/uv pip compile --system-certs pyproject.toml --python-version 3.11 --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q -o requirements.lock
+	$(BIN)/uv pip compile --system-certs pyproject.toml --group dev --python-version 3.11 --universal --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q -o requirements-dev.lock
 
 clean:
 	rm -rf .venv .build .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

@@ -1,6 +1,7 @@
 """`serve`: migrates an embedded database, makes the first team and key, then listens."""
 
 import socket
+from typing import Final
 
 import click
 import uvicorn
@@ -12,7 +13,17 @@ from app.settings import Settings
 from app.store import migrations
 from app.store.database import Database
 
-_GRACE_SECONDS = 8
+_GRACE_SECONDS: Final = 8
+
+FIRST_STEPS: Final = """\
+curl -s $URL/v1/memories -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
+  -d '{"projectId": "'$PROJECT'", "content": "The payment gateway waits three seconds for the bank."}'
+curl -s $URL/v1/search -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
+  -d '{"projectId": "'$PROJECT'", "query": "how long does the payment gateway wait for the bank?"}'
+curl -s $URL/v1/context -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
+  -d '{"projectId": "'$PROJECT'", "query": "how long does the payment gateway wait for the bank?"}'
+"""
+"""What a newcomer can paste; the README shows the same lines."""
 
 
 @click.command()
@@ -51,21 +62,24 @@ def _first_run(settings: Settings) -> bootstrap.FirstKey | None:
 
 def _listener(settings: Settings) -> socket.socket:
     """Bind before anything is announced, so that a taken port is one clear line and port 0 has a number."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), backlog=2048)
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as failure:
         raise click.ClickException(f"cannot listen on {settings.host}:{settings.port}: {failure.strerror}") from failure
 
 
 def _announce(listener: socket.socket, first: bootstrap.FirstKey | None) -> None:
-    host, port = listener.getsockname()[:2]
-    address = f"http://{host}:{port}"
+    address = _address(*listener.getsockname()[:2])
     click.echo(f"cmem-server listens on {address}, the contract is on {address}/docs")
-    if first is None:
-        return
-    click.echo(
-        f"\nThis is the only time that this key is shown:\n\n  export CMEM_KEY={first.api_key}\n\n"
-        f'Try it:\n\n  curl -s {address}/v1/memories -H "Authorization: Bearer $CMEM_KEY"'
-        f" -H 'Content-Type: application/json' \\\n"
-        f'    -d \'{{"projectId": "{first.project_id}", "content": "The gateway timeout is three seconds."}}\'\n'
-    )
+    if first is not None:
+        click.echo(
+            "\nThis key is shown only now. In another terminal, write, search, and ask for context:\n\n"
+            f"export URL={address} KEY={first.api_key} PROJECT={first.project_id}\n\n{FIRST_STEPS}"
+        )
+
+
+def _address(host: str, port: int) -> str:
+    """Return an address that works on this machine, also when the server listens on all of them."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
