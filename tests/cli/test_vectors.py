@@ -1,0 +1,99 @@
+"""`vectors` as a person and as a script use it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.caller import server_owner
+from app.cli.vectors import vectors
+from app.services import memories, projects, teams
+from app.store import migrations
+from app.store.database import Database
+from tests.conftest import Server
+
+
+@pytest.fixture
+def project_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A project with three memories in a database that commands open."""
+    monkeypatch.setenv("CMEM_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    url = f"sqlite:///{tmp_path / 'data' / 'cmem.db'}"
+    migrations.upgrade(url)
+    database = Database(url)
+    with database.write() as connection:
+        caller = server_owner().within(teams.create(connection, server_owner(), name="team").id)
+        made = projects.create(connection, caller, name="project")
+        for number in range(3):
+            new = memories.NewMemory(project_id=made.id, kind="manual", type="manual", narrative=f"Memory {number}.")
+            memories.add(connection, caller, new)
+    database.close()
+    return made.id
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(vectors, arguments)
+
+
+def printed(*arguments: str) -> dict:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_backfill_mirrors_everything_and_a_second_one_changes_nothing(project_id: str):
+    """Afterwards the comparison shows no difference."""
+    for _ in range(2):
+        assert printed("backfill")["memories"] == 3
+    found = printed("verify", "--dry-run")
+    assert {name: found[name] for name in ("documents", "missing", "stale", "ghost", "pending")} == {
+        "documents": 3,
+        "missing": 0,
+        "stale": 0,
+        "ghost": 0,
+        "pending": 0,
+    }
+
+
+def test_the_status_is_the_one_of_the_api(project_id: str):
+    """Scripts find the same names."""
+    (project,) = printed("status")["projects"]
+    assert (project["projectId"], project["memories"], project["pending"]) == (project_id, 3, 3)
+
+
+def test_one_project_of_one_team_can_be_named(project_id: str):
+    """By id or slug."""
+    assert printed("rebuild", "--team", "team", "--project", "project")["memories"] == 3
+    assert run("verify", "--project", "project").exit_code == 2
+    assert run("verify", "--team", "no-such-team").exit_code == 1
+
+
+def test_the_probe_says_what_it_reached(project_id: str):
+    """Every stage with its time."""
+    assert printed("probe")["stage"] == "done"
+
+
+def test_the_probe_exits_1_with_the_stage_that_failed(project_id: str, tmp_path: Path):
+    """A script can rely on it."""
+    (tmp_path / "data" / "chroma").write_text("not a folder")
+    result = run("probe")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("connect: ")
+
+
+@pytest.mark.parametrize("variable", ["CMEM_VECTORS", "CMEM_EMBEDDER"])
+def test_with_vectors_off_a_repair_is_refused_in_one_line(project_id: str, monkeypatch, variable: str):
+    """The line names what is off."""
+    monkeypatch.setenv(variable, "off")
+    result = run("verify")
+    assert result.exit_code == 1
+    assert "Vectors are off" in result.output
+
+
+def test_a_running_server_is_asked_to_do_it(start_server: Callable[..., Server], project_id: str, tmp_path: Path):
+    """The folder has one owner, and the command does not fight for it."""
+    start_server(vectors="embedded", data_dir=tmp_path / "data")
+    assert printed("backfill", "--team", "team")["memories"] == 3
+    assert printed("verify", "--dry-run")["missing"] == 0
