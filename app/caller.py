@@ -62,12 +62,19 @@ class Caller:
         if self.project_id is not None and project_id != self.project_id:
             raise Forbidden("The projectId is outside what this credential may use.")
 
+    def require_whole_team(self) -> None:
+        """Raise Forbidden when the credential is bound to a project: the team is more than it may touch."""
+        if self.project_id is not None:
+            raise Forbidden("This credential is bound to a project; the team is outside it.")
+
     @property
     def rank(self) -> int:
-        """The caller's rank among roles: a `*` key without a member ranks as owner, any other such key as nobody."""
+        """The caller's rank among roles; without a member, `*` ranks as owner and team:admin as admin."""
         if self.role is not None:
             return RANKS[self.role]
-        return RANKS["owner"] if EVERYTHING in self.scopes else -1
+        if EVERYTHING in self.scopes:
+            return RANKS["owner"]
+        return RANKS["admin"] if TEAM_ADMIN in self.scopes else -1
 
     def within(self, team_id: str) -> "Caller":
         """Return this caller acting inside `team_id`: for commands of the server's owner, who names the team."""

@@ -11,18 +11,20 @@ import structlog
 from litestar import Litestar
 
 from app import logs, vector_index
-from app.api import openapi
+from app.api import browsers, openapi, trail
 from app.api.admission import admission
+from app.api.authentication import Authentication
 from app.api.edge import edge
 from app.api.error_responses import respond
+from app.api.metering import STORE_EVERY_SECONDS, Metering, add_rate_headers
 from app.api.request import PARTS, ApiRequest, Parts
 from app.api.router import ROUTERS
 from app.api.threads import Workers
-from app.services import operations, upkeep, vectors
-from app.services.credentials import Verifier
+from app.services import operations, tokens, upkeep, vectors
 from app.services.readiness import Readiness
 from app.services.search import Searching
-from app.settings import Settings
+from app.services.tokens import Signing
+from app.settings import Settings, SettingsError
 from app.store import migrations
 from app.store.database import Database
 from app.store.fulltext import sqlite
@@ -38,11 +40,15 @@ def create_app(settings: Settings) -> Litestar:
     """Return the server, over a database that is already at head."""
     logs.configure(settings.log_level, settings.log_format)
     database = Database(settings.resolved_database_url)
+    workers = Workers()
     index = vector_index.of(settings, database)
     app = Litestar(
         route_handlers=ROUTERS,
         middleware=[admission],
         exception_handlers={Exception: respond},
+        after_exception=[trail.refused],
+        before_send=[add_rate_headers] if settings.rate_limit_per_min else [],
+        cors_config=browsers.allowed_from(settings.cors_origins),
         request_class=ApiRequest,
         request_max_body_size=settings.max_body_bytes,
         openapi_config=openapi.CONFIG,
@@ -51,11 +57,19 @@ def create_app(settings: Settings) -> Litestar:
     )
     app.state[PARTS] = Parts(
         database=database,
-        workers=Workers(),
+        workers=workers,
         search=Searching(sqlite, recency_half_life_days=settings.recency_half_life_days),
-        verifier=Verifier(),
+        authentication=Authentication(
+            database=database,
+            workers=workers,
+            signing=_signing(settings),
+            lets_local_in=settings.auth_mode == "local-dev" and settings.allow_local_dev_bypass,
+        ),
+        metering=Metering(database, per_minute=settings.rate_limit_per_min, per_month=settings.monthly_request_cap),
         readiness=Readiness(database),
         auth_mode=settings.auth_mode,
+        audit_reads=settings.audit_reads,
+        token_ttl_seconds=settings.jwt_ttl_seconds,
         schema_version=migrations.head(),
         openapi_json=msgspec.json.encode(openapi.document(app)),
         vectors=index,
@@ -65,12 +79,21 @@ def create_app(settings: Settings) -> Litestar:
     return app
 
 
+def _signing(settings: Settings) -> Signing:
+    """Return what signs tokens: the secrets that were set, else one that this data folder keeps."""
+    secret, previous = settings.jwt_secret.get_secret_value(), settings.jwt_previous_secret.get_secret_value()
+    if not secret and settings.database_url.startswith("postgresql"):
+        raise SettingsError("CMEM_JWT_SECRET: needed with PostgreSQL, so that every machine signs with the same secret")
+    return Signing(secret or tokens.secret_in(settings.data_dir), previous or None)
+
+
 @asynccontextmanager
 async def _running(app: Litestar) -> AsyncGenerator[None, None]:
     """Keep the background tasks alive while the server is; flush what they hold when it stops."""
     parts: Parts = app.state[PARTS]
-    flush = partial(upkeep.flush_stamps, parts.database, parts.last_used)
+    flush = partial(upkeep.flush_stamps, parts.database, parts.last_used, parts.authentication.renewed_hashes)
     tasks = [
+        asyncio.create_task(parts.metering.store_every(STORE_EVERY_SECONDS, parts.workers)),
         asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers, flush)),
         asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers, parts.readiness.try_writing)),
         asyncio.create_task(_every(REAP_EVERY_SECONDS, parts.workers, partial(upkeep.reap, parts.database))),
@@ -84,10 +107,12 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await parts.metering.store_or_log(parts.workers)
         flush()
         parts.operations.close()
         if parts.vectors:
             parts.vectors.close()
+        parts.authentication.close()
         parts.workers.close()
         parts.database.close()
 

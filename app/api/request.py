@@ -7,10 +7,11 @@ from litestar import Request
 from litestar.datastructures import State
 
 from app.api import strict_json
+from app.api.authentication import Authentication
+from app.api.metering import OVER_QUOTA, Metering
 from app.api.threads import Workers
 from app.caller import Caller
-from app.errors import Unauthenticated
-from app.services.credentials import Verifier
+from app.errors import QuotaExceeded, Unauthenticated
 from app.services.operations import Runner
 from app.services.readiness import Readiness
 from app.services.search import Searching
@@ -26,10 +27,13 @@ class Parts:
 
     database: Database
     workers: Workers
-    verifier: Verifier
+    authentication: Authentication
+    metering: Metering
     readiness: Readiness
     search: Searching
     auth_mode: str
+    audit_reads: bool
+    token_ttl_seconds: int
     schema_version: str
     openapi_json: bytes
     vectors: VectorIndex | None
@@ -54,7 +58,9 @@ class ApiRequest(Request[Any, Any, State]):
 
     @property
     def database(self) -> Database:
-        """The database, for a visible `with request.database.read()` or `.write()`."""
+        """The database, for a visible `with request.database.read()` or `.write()`; not for a key over its quota."""
+        if self.scope["state"].get(OVER_QUOTA):
+            raise QuotaExceeded("This key has made all the requests of its month.")
         return self.parts.database
 
     @property

@@ -2,7 +2,23 @@
 
 from litestar import Router
 
-from app.api import context, events, health, memories, openapi, projects, search, sessions, vectors
+from app.api import (
+    audit,
+    auth,
+    context,
+    events,
+    health,
+    keys,
+    members,
+    memories,
+    openapi,
+    projects,
+    search,
+    sessions,
+    teams,
+    usage,
+    vectors,
+)
 
 V1 = Router(
     "/v1",
@@ -13,6 +29,12 @@ V1 = Router(
         memories.router,
         search.router,
         context.router,
+        auth.router,
+        teams.router,
+        members.router,
+        keys.router,
+        audit.router,
+        usage.router,
         vectors.router,
     ],
 )

@@ -3,7 +3,7 @@
 import click
 
 from app.api.health import VERSION
-from app.cli import contract, database, fulltext, keys, legacy, projects, serve, teams, vectors
+from app.cli import contract, database, fulltext, keys, legacy, members, projects, serve, teams, vectors
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -16,6 +16,7 @@ for command in (
     serve.serve,
     database.db,
     teams.teams,
+    members.members,
     projects.projects,
     keys.keys,
     legacy.legacy,

@@ -1,15 +1,66 @@
-"""The audit log: who did what to which thing. Written in the transaction of the effect; ids only, never a text."""
+"""The audit log: who did what to which thing. Ids only, never a text.
 
-from typing import Final
+What was done is written in the transaction of its effect. What was refused, and reads when they are wanted, gathers in
+memory and is written in batches, so that nobody who may not write makes us write without end.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import Connection
 
 from app.caller import Caller
 from app.clock import new_id, now_ms
+from app.services import paging
 from app.store.models import audit_log
 from app.store.prepared import inserting
+from app.store.records import AuditEntry, columns
+from app.store.scope import owned
 
+Outcome = Literal["done", "refused"]
+
+CREDENTIAL_REFUSED: Final = "credential.refuse"
+_STRANGERS_EVERY_MS: Final = 60_000
+
+_COLUMNS: Final = columns(audit_log, AuditEntry)
 _INSERT: Final = inserting(audit_log, "seq")
+
+
+class Deed(NamedTuple):
+    """Somebody's action: `action` is noun and verb (`memory.create`), `target` the noun and its id."""
+
+    team_id: str | None
+    project_id: str | None
+    actor_id: str | None
+    user_id: str | None
+    action: str
+    target: tuple[str, str | None]
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What a list of entries is cut to; times are epoch ms, half open."""
+
+    project_id: str | None = None
+    action: str | None = None
+    actor_id: str | None = None
+    target_id: str | None = None
+    after: int | None = None
+    before: int | None = None
+
+
+def deed(
+    caller: Caller,
+    action: str,
+    target: tuple[str, str | None],
+    *,
+    project_id: str | None = None,
+    outcome: Outcome = "done",
+) -> Deed:
+    """Return what a caller did, or tried to do."""
+    project_id = project_id or caller.project_id
+    return Deed(caller.team_id, project_id, caller.key_id, caller.user_id, action, target, outcome)
 
 
 def record(
@@ -20,23 +71,108 @@ def record(
     target: tuple[str, str | None],
     project_id: str | None = None,
     count: int = 1,
-    outcome: str = "done",
 ) -> None:
-    """Write one entry; `action` is verb and noun (`memory.create`), `target` the noun and its id."""
-    _INSERT.run(
-        connection,
-        {
-            "id": new_id(),
-            "team_id": caller.team_id,
-            "project_id": project_id or caller.project_id,
-            "actor_id": caller.key_id,
-            "user_id": caller.user_id,
-            "action": action,
-            "target_type": target[0],
-            "target_id": target[1],
-            "outcome": outcome,
-            "count": count,
-            "request_id": caller.request_id,
-            "created_at_epoch": now_ms(),
-        },
+    """Write one entry in the transaction of the effect."""
+    done = deed(caller, action, target, project_id=project_id)
+    _insert(connection, done, count=count, request_id=caller.request_id, at_epoch_ms=now_ms())
+
+
+def listing(
+    connection: Connection, caller: Caller, filters: Filters, *, limit: int, cursor: str | None
+) -> paging.Page[AuditEntry]:
+    """Return the entries of the caller's team (or project), newest first.
+
+    A caller of no team gets what belongs to none: what happened to the server itself.
+    """
+    log = audit_log.c
+    wanted = (
+        None if filters.project_id is None else log.project_id == filters.project_id,
+        None if filters.action is None else log.action == filters.action,
+        None if filters.actor_id is None else log.actor_id == filters.actor_id,
+        None if filters.target_id is None else log.target_id == filters.target_id,
+        None if filters.after is None else log.created_at_epoch >= filters.after,
+        None if filters.before is None else log.created_at_epoch < filters.before,
     )
+    return paging.page(
+        connection,
+        owned(audit_log, caller, *_COLUMNS).where(*(clause for clause in wanted if clause is not None)),
+        AuditEntry,
+        (log.created_at_epoch, log.seq),
+        limit=limit,
+        cursor=cursor,
+        bound_to=paging.binding(caller, ["audit", filters]),
+    )
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """How often a deed happened since the last batch; request and time are those of the first."""
+
+    request_id: str
+    at_epoch_ms: int
+    count: int = 0
+
+
+class Gathering:
+    """Deeds that wait for the next batch. Belongs to the event loop; only store() runs elsewhere.
+
+    A batch holds at most `capacity` entries: what comes on top is counted under its actor alone, then under nobody.
+    """
+
+    def __init__(self, *, capacity: int = 500) -> None:
+        """Start empty."""
+        self._capacity = capacity
+        self._deeds: dict[tuple[Deed, str | None], _Gathered] = {}
+        self._strangers_taken_at_epoch_ms = 0
+
+    def add(self, happened: Deed, request_id: str, *, one_by_one: bool = False) -> None:
+        """Count a deed; `one_by_one` keeps an entry of its own for each request."""
+        entry = (happened, request_id if one_by_one else None)
+        if entry not in self._deeds and len(self._deeds) >= self._capacity:
+            entry = (_without_details(happened, keep_team=len(self._deeds) < 2 * self._capacity), None)
+        gathered = self._deeds.setdefault(entry, _Gathered(request_id, now_ms()))
+        gathered.count += 1
+
+    def take(self) -> list[tuple[Deed, _Gathered]]:
+        """Return what has gathered, and start anew; refused credentials are returned once a minute at most."""
+        now = now_ms()
+        held_back = {}
+        if now - self._strangers_taken_at_epoch_ms < _STRANGERS_EVERY_MS:
+            held_back = {entry: its for entry, its in self._deeds.items() if entry[0].action == CREDENTIAL_REFUSED}
+        elif any(entry[0].action == CREDENTIAL_REFUSED for entry in self._deeds):
+            self._strangers_taken_at_epoch_ms = now
+        taken, self._deeds = self._deeds, held_back
+        return [(entry[0], gathered) for entry, gathered in taken.items() if entry not in held_back]
+
+
+def store(connection: Connection, batch: list[tuple[Deed, _Gathered]]) -> None:
+    """Write a batch."""
+    for happened, gathered in batch:
+        _insert(
+            connection,
+            happened,
+            count=gathered.count,
+            request_id=gathered.request_id,
+            at_epoch_ms=gathered.at_epoch_ms,
+        )
+
+
+def _without_details(happened: Deed, *, keep_team: bool) -> Deed:
+    """Return a deed of which only who and what kind is left, or nothing at all when there are too many of those too."""
+    if keep_team:
+        return happened._replace(target=("overflow", None), project_id=None)
+    return Deed(None, None, None, None, "overflow", ("overflow", None), happened.outcome)
+
+
+def _insert(connection: Connection, done: Deed, *, count: int, request_id: str | None, at_epoch_ms: int) -> None:
+    target_type, target_id = done.target
+    row = {
+        **done._asdict(),
+        "id": new_id(),
+        "target_type": target_type,
+        "target_id": target_id,
+        "count": count,
+        "request_id": request_id,
+        "created_at_epoch": at_epoch_ms,
+    }
+    _INSERT.run(connection, row)

@@ -47,6 +47,11 @@ def text_of(key: PresentedKey) -> str:
     return f"{PREFIX}{key.public_id}_{key.secret}"
 
 
+def prefix_of(public_id: str) -> str:
+    """Return the part of a key that may be shown."""
+    return PREFIX + public_id
+
+
 def parse(text: str) -> PresentedKey | None:
     """Return the key in a text, or None when it is malformed or mistyped. Costs no look-up and no hash."""
     parts = text.split("_")
@@ -66,6 +71,11 @@ def hash_secret(secret: str) -> str:
     return _HASHER.hash(secret)
 
 
+def is_outdated(secret_hash: str) -> bool:
+    """Say whether a hash was made under other parameters than today's."""
+    return _HASHER.check_needs_rehash(secret_hash)
+
+
 class Verifier:
     """Checks presented keys: one argon2 check per key and process, a keyed digest afterwards."""
 
@@ -77,13 +87,20 @@ class Verifier:
 
     def proves(self, key: PresentedKey, secret_hash: str) -> bool:
         """Say whether the key's secret is the one behind `secret_hash`."""
-        proof = (secret_hash, hmac.digest(self._digest_key, key.secret.encode(), "sha256"))
+        proof = self._proof(key, secret_hash)
         if self._is_proven(key.public_id, proof):
             return True
         if not _matches(secret_hash, key.secret):
             return False
         self._remember(key.public_id, proof)
         return True
+
+    def remembers(self, key: PresentedKey, secret_hash: str) -> bool:
+        """Say whether this key was proven here before; costs microseconds."""
+        return self._is_proven(key.public_id, self._proof(key, secret_hash))
+
+    def _proof(self, key: PresentedKey, secret_hash: str) -> tuple[str, bytes]:
+        return secret_hash, hmac.digest(self._digest_key, key.secret.encode(), "sha256")
 
     def _is_proven(self, public_id: str, proof: tuple[str, bytes]) -> bool:
         known = self._proven.get(public_id)
@@ -98,9 +115,10 @@ class Verifier:
 
 def _matches(secret_hash: str, secret: str) -> bool:
     try:
-        return _HASHER.verify(secret_hash, secret)
+        _HASHER.verify(secret_hash, secret)
     except (Argon2Error, InvalidHashError):
         return False
+    return True
 
 
 def _random(length: int) -> str:

@@ -347,6 +347,17 @@ usage_counters = Table(
     Index(None, "team_id", "month"),
 )
 
+request_counters = Table(
+    "request_counters",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("period", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    _epoch("updated_at_epoch"),
+    Index(None, "updated_at_epoch"),
+)
+"""What the processes agree on for rate limits (a period is a minute) and quotas (a month)."""
+
 vector_outbox = Table(
     "vector_outbox",
     metadata,

@@ -1,0 +1,142 @@
+"""What is counted on the way in and stored in the background: rate limit, monthly quota, usage, the gathered audit.
+
+Everything but the storing happens on the event loop, so nothing here needs a lock.
+"""
+
+import asyncio
+from collections import Counter
+from functools import lru_cache
+from typing import Any, Final
+
+import structlog
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Message, Scope
+
+from app.api.threads import Workers
+from app.caller import MEMORIES_READ, MEMORIES_WRITE, Caller
+from app.clock import now_ms
+from app.errors import RateLimited
+from app.services import audit, limits, usage
+from app.services.audit import Gathering
+from app.services.limits import Allowance, Counted
+from app.services.usage import Used
+from app.store.database import Database
+
+_log = structlog.get_logger(__name__)
+
+STORE_TIMEOUT_SECONDS: Final = 0.25
+STORE_EVERY_SECONDS: Final = 1.0
+_RATE_HEADERS: Final = "rate_headers"
+OVER_QUOTA: Final = "over_quota"
+
+
+class Metering:
+    """Counts the requests of each key."""
+
+    def __init__(self, database: Database, *, per_minute: int, per_month: int) -> None:
+        """Limit requests per minute and month and key; 0 is no limit."""
+        self._database = database
+        self._rate = Allowance(per_minute, limits.minute) if per_minute else None
+        self._quota = Allowance(per_month, limits.month) if per_month else None
+        self._storing: asyncio.Task[None] | None = None
+        self.usage: Counter[Used] = Counter()
+        self.gathering = Gathering()
+
+    async def admit(self, workers: Workers, caller: Caller, scope: Scope) -> None:
+        """Count a request; raise RateLimited when the minute is used up, mark it when the month is."""
+        key_id = caller.key_id
+        if key_id is None:
+            return
+        for allowance in self._allowances():
+            if allowance.wants_storing(key_id):
+                self._begin_storing(workers)
+            if allowance.must_store(key_id):
+                await self._stored()
+        if self._rate is not None:
+            self._require_rate(self._rate, key_id, scope)
+        if self._quota is not None:
+            if self._quota.remaining(key_id) == 0:
+                scope["state"][OVER_QUOTA] = True
+                return
+            self._quota.count(key_id)
+        used = Used(key_id, caller.team_id, limits.month(now_ms()), _kind(scope["route_handler"]))
+        self.usage[used] += 1
+
+    async def store(self, workers: Workers) -> None:
+        """Store everything that was counted or gathered, if anything was, in one transaction."""
+        waiting = [(allowance, allowance.waiting()) for allowance in self._allowances()]
+        used, self.usage = self.usage, Counter()
+        deeds = self.gathering.take()
+        if not (used or deeds or any(counts for _, counts in waiting)):
+            return
+
+        def write() -> dict[Counted, int]:
+            with self._database.write() as connection:
+                if used:
+                    usage.store(connection, used)
+                audit.store(connection, deeds)
+                return limits.store(connection, [counted for _, counts in waiting for counted in counts])
+
+        try:
+            totals = await workers.write(write)
+        except BaseException:
+            self.usage += used
+            raise
+        for allowance, _ in waiting:
+            allowance.settle(totals)
+
+    async def store_every(self, seconds: float, workers: Workers) -> None:
+        """Store again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            self._begin_storing(workers)
+
+    async def store_or_log(self, workers: Workers) -> None:
+        """Store what waits; a failure is logged, and what was counted is tried again the next time."""
+        try:
+            await self.store(workers)
+        except Exception:  # noqa: BLE001 - limits fail open: a database that cannot answer must not lock everybody out
+            _log.exception("limits_not_stored")
+
+    def _require_rate(self, rate: Allowance, key_id: str, scope: Scope) -> None:
+        left = rate.remaining(key_id)
+        seconds = limits.seconds_left_in_minute()
+        scope["state"][_RATE_HEADERS] = (rate.limit, max(0, left - 1), seconds)
+        if left == 0:
+            raise RateLimited(f"This key may make {rate.limit} requests a minute.", retry_after_seconds=seconds)
+        rate.count(key_id)
+
+    def _allowances(self) -> list[Allowance]:
+        return [allowance for allowance in (self._rate, self._quota) if allowance is not None]
+
+    def _begin_storing(self, workers: Workers) -> None:
+        if self._storing is None or self._storing.done():
+            self._storing = asyncio.create_task(self.store_or_log(workers))
+
+    async def _stored(self) -> None:
+        """Wait for the others to learn of our requests, a moment at most: then let it pass, and say so."""
+        if self._storing is None:
+            return
+        done, _ = await asyncio.wait({self._storing}, timeout=STORE_TIMEOUT_SECONDS)
+        if not done:
+            _log.warning("limits_fail_open", waited_seconds=STORE_TIMEOUT_SECONDS)
+
+
+async def add_rate_headers(message: Message, scope: Scope) -> None:
+    """Tell how much of the rate limit is left, also with a refusal: a hook before each message is sent."""
+    if message["type"] != "http.response.start" or (known := scope["state"].get(_RATE_HEADERS)) is None:
+        return
+    names = (b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset")
+    added = [(name, str(value).encode()) for name, value in zip(names, known, strict=True)]
+    message["headers"] = [*message["headers"], *added]
+
+
+@lru_cache(maxsize=512)
+def _kind(handler: BaseRouteHandler) -> usage.Kind:
+    """Return the kind of request as usage counts it: by the scope a route needs, and whether it asks a question."""
+    opt: dict[str, Any] = handler.opt
+    if opt.get("scope") == MEMORIES_WRITE:
+        return "write"
+    if opt.get("scope") == MEMORIES_READ:
+        return "search" if "POST" in getattr(handler, "http_methods", ()) else "read"
+    return "admin"

@@ -1,0 +1,48 @@
+"""Usage: how many requests of which kind a team made in a month. Counted in memory, stored in batches."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from sqlalchemy import Connection, func
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from app.caller import Caller
+from app.store.models import api_keys, usage_counters
+from app.store.scope import owned
+
+Kind = Literal["read", "search", "write", "admin"]
+KINDS: Final[tuple[Kind, ...]] = ("read", "search", "write", "admin")
+
+
+class Used(NamedTuple):
+    """Whose requests, in which month, of which kind."""
+
+    key_id: str
+    team_id: str | None
+    month: str
+    kind: Kind
+
+
+def store(connection: Connection, counts: Mapping[Used, int]) -> None:
+    """Add counts to the stored totals."""
+    rows: list[dict[str, Any]] = [{**used._asdict(), "count": count} for used, count in counts.items()]
+    statement = upsert(usage_counters)
+    added = {"count": usage_counters.c.count + statement.excluded.count}
+    connection.execute(statement.on_conflict_do_update(index_elements=["key_id", "month", "kind"], set_=added), rows)
+
+
+def totals(connection: Connection, caller: Caller, month: str, pending: Counter[Used]) -> dict[Kind, int]:
+    """Return the month's requests by kind, of the caller's team or project, with those not stored yet."""
+    found: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+    statement = owned(usage_counters, caller, usage_counters.c.kind, func.sum(usage_counters.c.count))
+    own_keys = set(connection.scalars(owned(api_keys, caller, api_keys.c.id)))
+    if caller.project_id is not None:
+        statement = statement.where(usage_counters.c.key_id.in_(own_keys))
+    rows = connection.execute(statement.where(usage_counters.c.month == month).group_by(usage_counters.c.kind))
+    for kind, count in rows:
+        found[kind] += count
+    for used, count in pending.items():
+        if used.month == month and used.key_id in own_keys:
+            found[used.kind] += count
+    return found
