@@ -80,10 +80,31 @@ _IN: Final[dict[str, dict[str, Any]]] = {
     "Info": {"name": "cmem-server", "runtime": "python 3.11.7", "authMode": "api-key"},
     "Ready": {"database": "ok", "migrations": "ok", "vectors": "ready"},
     "PurgeCounts": {"memories": 214},
+    "OperationView": {
+        "kind": "vectors.verify",
+        "status": "done",
+        "done": 214,
+        "total": 214,
+        "result": {"missing": 3, "repaired": 3},
+        "error": None,
+    },
+    "VectorStatus": {"model": "minilm", "backoffSeconds": 0, "lastError": None, "probe": None},
+    "VectorProject": {
+        "collection": "cmem_01a22c63",
+        "memories": 214,
+        "indexed": 213,
+        "pending": 1,
+        "failed": 0,
+        "skipped": 0,
+        "oldestPendingSeconds": 2,
+    },
+    "VectorProbe": {"stage": "done", "error": None, "milliseconds": {"connect": 3, "list": 2, "embed": 6, "query": 3}},
     "SourceView": {"sourceType": "observation"},
 }
 _WHOLE: Final[dict[str, dict[str, Any]]] = {
     "MemoryPatch": {"facts": ["The gateway's timeout is 5 s"], "pinned": True},
+    "ContextRequest": {"projectId": _VALUES["id"], "query": _VALUES["query"], "maxChars": 1500},
+    "VectorRepair": {"projectId": _VALUES["id"], "dryRun": True},
     "SearchRequest": {"projectId": _VALUES["id"], "query": _VALUES["query"], "kinds": ["observation"], "limit": 5},
 }
 _EPOCH_MS: Final = 1_796_041_060_860

@@ -30,7 +30,9 @@ _TAGS: Final = {
     "events": "What agents' hooks report.",
     "memories": "What is remembered.",
     "search": "Memories that answer a question, as a list or as text for a prompt.",
-    "audit": "Who did what.",
+    "vectors": "The state and the repairs of the vector index.",
+    "operations": "Long work that was begun: how far it is.",
+    "audit": "Who did what, and how much was used.",
 }
 FILTERS: Final = {
     "platformSource": "Only from this platform: claude, codex, cursor, or another name.",

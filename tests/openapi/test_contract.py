@@ -19,7 +19,8 @@ listProjects createProject getProject updateProject deleteProject purgeProjectMe
 startSession listSessions getSession endSession
 createEvent createEvents listEvents getEvent
 createMemory createMemories listMemories listMemoriesByFile getMemory updateMemory deleteMemory listMemorySources
-searchMemories
+searchMemories getContext
+getVectorStatus backfillVectors rebuildVectors verifyVectors getOperation
 """
 
 
