@@ -56,6 +56,14 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """What documents are worth by their words, and which term stands in which (terms by documents)."""
+
+    scores: Vector
+    presence: Matrix
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """What decides between equally good answers. Times are epoch milliseconds."""
 
@@ -83,7 +91,7 @@ def by_frequency(
     documents: Sequence[Document],
     *,
     average_characters: float,
-) -> Vector:
+) -> Judged:
     """Score documents by how often they hold which term; one that the index found counts at least once."""
     patterns = [term.patterns for term in terms]
     headings = [_marked(document.heading) for document in documents]
@@ -98,7 +106,7 @@ def by_frequency(
     contribution *= 1 + HEADING_BONUS * (in_heading > 0)
     contribution += NEIGHBOUR_WEIGHT * ((frequency == 0) & (beside > 0))
     adjacent = _adjacency(terms, worth, [heading + body for heading, body in zip(headings, bodies, strict=True)])
-    return _weighted(worth, contribution, frequency + beside) + adjacent
+    return Judged(_weighted(worth, contribution, frequency + beside) + adjacent, (frequency > 0).astype(float))
 
 
 def prefer_current(scores: Vector, places: Sequence[Place], *, newest_at_epoch: int, half_life_days: float) -> Vector:

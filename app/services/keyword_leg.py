@@ -8,7 +8,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from app.retrieval import ranking, spelling, text
-from app.store.fulltext import Filters, FullText, Holdings, Scope, Seqs
+from app.store.fulltext import Filters, FullText, Holdings, Row, Scope, Seqs
 from app.store.fulltext.postings import NOWHERE, Postings, PostingsCache
 
 DEEPEST: Final = 1_000
@@ -32,8 +32,8 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A query while it is answered, with what each of its terms is worth in these projects."""
+class Question:
+    """A query while it is answered, with what each of its terms is worth in the asked projects."""
 
     connection: Connection
     scope: Scope
@@ -44,6 +44,19 @@ class _Asked:
     worth: ranking.Vector
 
 
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Memories whose text was read, ascending by `seq`, and what their words are worth."""
+
+    rows: Sequence[Row]
+    judged: ranking.Judged
+
+    @property
+    def seqs(self) -> Seqs:
+        """The keys of the rows."""
+        return np.array([row.seq for row in self.rows], np.int64)
+
+
 class KeywordLeg:
     """The keyword search of one database."""
 
@@ -52,20 +65,52 @@ class KeywordLeg:
         self._half_life_days = half_life_days
         self._postings = PostingsCache(full_text)
 
-    def search(self, connection: Connection, scope: Scope, terms: Sequence[text.Term], filters: Filters) -> Ranked:
-        """Return the memories that hold the most of the terms, at most `DEEPEST`."""
+    def ask(self, connection: Connection, scope: Scope, query: str, filters: Filters) -> Question:
+        """Return the question that a query asks of these projects."""
         holdings = self._full_text.holdings(connection, scope)
-        if not terms or not holdings.memories:
-            return Ranked(NOWHERE, np.empty(0), terms)
-        terms = self._corrected(connection, scope, holdings, terms)
+        terms = self._corrected(connection, scope, holdings, text.terms(query))
         postings = self._postings.of(connection, scope, holdings, [term.phrases for term in terms])
         worth = ranking.weights(terms, [found.frequency for found in postings], holdings.memories)
-        asked = _Asked(connection, scope, filters, holdings, terms, postings, worth)
-        found = self._found(asked)
-        own, beside = _presence(postings, found)
-        scores = ranking.by_presence(worth, own, beside)
+        return Question(connection, scope, filters, holdings, terms, postings, worth)
+
+    def rank(self, question: Question) -> Ranked:
+        """Return the memories that hold the most of the terms, at most `DEEPEST`."""
+        found = self._found(question)
+        own, beside = _presence(question.postings, found)
+        scores = ranking.by_presence(question.worth, own, beside)
         best = ranking.order(scores, found)[:DEEPEST]
-        return self._read(asked, Ranked(found[best], scores[best], terms), own[:, best], beside[:, best])
+        readings = self.read(question, np.sort(found[best][:READ_ROWS]))
+        head = self.prefer_current(question, readings, readings.judged.scores)
+        # the tail keeps its order, below what was read
+        tail = np.minimum(scores[best][READ_ROWS:], head.scores.min(initial=np.inf))
+        return Ranked(
+            np.concatenate([head.seqs, found[best][READ_ROWS:]]), np.concatenate([head.scores, tail]), question.terms
+        )
+
+    def read(self, question: Question, seqs: Seqs) -> Readings:
+        """Score memories, given ascending, by what their texts say; what is out of reach is left out."""
+        rows = self._full_text.rows(question.connection, question.scope, seqs)
+        own, beside = _presence(question.postings, np.array([row.seq for row in rows], np.int64))
+        judged = ranking.by_frequency(
+            question.terms,
+            question.worth,
+            own,
+            beside,
+            [ranking.Document(row.heading, row.body, row.neighbours, row.characters) for row in rows],
+            average_characters=question.holdings.characters / max(question.holdings.memories, 1),
+        )
+        return Readings(rows, judged)
+
+    def prefer_current(self, question: Question, readings: Readings, scores: ranking.Vector) -> Ranked:
+        """Return the read memories by their scores, with the newer first of near equals and no replaced one on top."""
+        adjusted = ranking.prefer_current(
+            scores,
+            [ranking.Place(row.id, row.created_at_epoch, row.superseded_by) for row in readings.rows],
+            newest_at_epoch=question.holdings.newest_at_epoch,
+            half_life_days=self._half_life_days,
+        )
+        best = ranking.order(adjusted, readings.seqs)
+        return Ranked(readings.seqs[best], adjusted[best], question.terms)
 
     def _corrected(
         self, connection: Connection, scope: Scope, holdings: Holdings, terms: Sequence[text.Term]
@@ -88,50 +133,25 @@ class KeywordLeg:
         )
         return spelling.corrected(term, known)
 
-    def _found(self, asked: _Asked) -> Seqs:
+    def _found(self, question: Question) -> Seqs:
         found = NOWHERE
-        for listed in _rarest_first(asked.postings):
+        for listed in _rarest_first(question.postings):
             if len(found) >= ENOUGH_FOUND:
                 return found
-            found = np.union1d(found, self._let_through(asked, listed))
-        for common in _common_terms(asked):
+            found = np.union1d(found, self._let_through(question, listed))
+        for common in _common_terms(question):
             if len(found) >= DEEPEST:
                 break
             newest = self._full_text.find(
-                asked.connection, asked.scope, common, limit=DEEPEST, filters=asked.filters, newest_first=True
+                question.connection, question.scope, common, limit=DEEPEST, filters=question.filters, newest_first=True
             )
             found = np.union1d(found, newest)
         return found
 
-    def _let_through(self, asked: _Asked, seqs: Seqs) -> Seqs:
-        if not asked.filters or not len(seqs):
+    def _let_through(self, question: Question, seqs: Seqs) -> Seqs:
+        if not question.filters or not len(seqs):
             return seqs
-        return self._full_text.allowed(asked.connection, asked.scope, seqs, asked.filters)
-
-    def _read(self, asked: _Asked, ranked: Ranked, own: ranking.Matrix, beside: ranking.Matrix) -> Ranked:
-        """Score the head of a ranking by what its texts say; the tail keeps its order below it."""
-        by_seq = np.argsort(ranked.seqs[:READ_ROWS])
-        rows = self._full_text.rows(asked.connection, asked.scope, ranked.seqs[by_seq])
-        head = np.array([row.seq for row in rows], np.int64)
-        columns = by_seq[np.searchsorted(ranked.seqs[by_seq], head)]
-        scores = ranking.by_frequency(
-            asked.terms,
-            asked.worth,
-            own[:, columns],
-            beside[:, columns],
-            [ranking.Document(row.heading, row.body, row.neighbours, row.characters) for row in rows],
-            average_characters=asked.holdings.characters / asked.holdings.memories,
-        )
-        scores = ranking.prefer_current(
-            scores,
-            [ranking.Place(row.id, row.created_at_epoch, row.superseded_by) for row in rows],
-            newest_at_epoch=asked.holdings.newest_at_epoch,
-            half_life_days=self._half_life_days,
-        )
-        best = ranking.order(scores, head)
-        tail = np.minimum(ranked.scores[READ_ROWS:], scores.min(initial=np.inf))
-        seqs = np.concatenate([head[best], ranked.seqs[READ_ROWS:]])
-        return Ranked(seqs, np.concatenate([scores[best], tail]), ranked.terms)
+        return self._full_text.allowed(question.connection, question.scope, seqs, question.filters)
 
 
 def _rarest_first(postings: Sequence[Postings]) -> Iterator[Seqs]:
@@ -141,19 +161,20 @@ def _rarest_first(postings: Sequence[Postings]) -> Iterator[Seqs]:
             yield np.union1d(found.own, found.beside)
 
 
-def _common_terms(asked: _Asked) -> list[tuple[text.Phrases, ...]]:
+def _common_terms(question: Question) -> list[tuple[text.Phrases, ...]]:
     """What to ask when rare terms have not found enough: all common terms together, then each, the rarest first."""
-    places = [place for place, found in enumerate(asked.postings) if found.own is None]
-    rarest_first = sorted(places, key=lambda place: asked.postings[place].frequency)
-    alone: list[tuple[text.Phrases, ...]] = [(asked.terms[place].phrases,) for place in rarest_first]
-    together = tuple(asked.terms[place].phrases for place in places)
+    places = [place for place, found in enumerate(question.postings) if found.own is None]
+    rarest_first = sorted(places, key=lambda place: question.postings[place].frequency)
+    alone: list[tuple[text.Phrases, ...]] = [(question.terms[place].phrases,) for place in rarest_first]
+    together = tuple(question.terms[place].phrases for place in places)
     return [together, *alone] if len(alone) > 1 else alone
 
 
 def _presence(postings: Sequence[Postings], found: Seqs) -> tuple[ranking.Matrix, ranking.Matrix]:
+    shape = (len(postings), len(found))
     own = [_among(found, NOWHERE if term.own is None else term.own) for term in postings]
     beside = [_among(found, term.beside) for term in postings]
-    return np.array(own), np.array(beside)
+    return np.array(own).reshape(shape), np.array(beside).reshape(shape)
 
 
 def _among(seqs: Seqs, listed: Seqs) -> ranking.Vector:

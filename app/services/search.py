@@ -6,20 +6,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 import structlog
 from sqlalchemy import Connection, bindparam
 
 from app.caller import Caller
+from app.clock import now_ms
 from app.errors import Invalid
-from app.retrieval import ranking, snippets, text
-from app.services import listing, paging, platforms, projects
-from app.services.keyword_leg import KeywordLeg, Ranked
-from app.store.fulltext import NO_FILTERS, Filters, FullText, Scope, Seqs
+from app.retrieval import snippets, text
+from app.services import both_legs, listing, paging, platforms, projects, verdict
+from app.services.keyword_leg import KeywordLeg
+from app.services.meaning_leg import MeaningLeg
+from app.services.verdict import Share, Verdict
+from app.store import outbox
+from app.store.fulltext import NO_FILTERS, Filters, FullText, Scope
 from app.store.models import memory_items
 from app.store.prepared import Prepared
 from app.store.records import Memory, columns
 from app.store.scope import owned_template, parameters
+from app.vectors import failures
+from app.vectors.meaning import Meaning
 
 _log = structlog.get_logger(__name__)
 
@@ -28,16 +33,18 @@ DEFAULT_LIMIT: Final = 20
 
 Mode = Literal["auto", "hybrid", "keyword", "semantic"]
 OrderBy = Literal["relevance", "newest", "oldest"]
-Leg = Literal["keyword", "semantic"]
+Leg = verdict.Leg
 Strategy = Literal["hybrid", "chroma", "fts", "filter_only"]
-FallbackReason = Literal[
-    "chroma_connection",
-    "chroma_error",
-    "chroma_not_initialized",
-    "chroma_timeout",
-    "embedder_error",
-    "index_behind",
-]
+FallbackReason = failures.Reason
+
+LATE_MS: Final = 60_000
+"""What has waited longer than this to be mirrored makes the index late."""
+_NOTICES: Final[dict[FallbackReason, str]] = {
+    "index_behind": "Recent changes are found by their words alone for now; see vectors/status?deep=1.",
+    "embedder_error": "The embedding model fails, so only words were searched; see vectors/status?deep=1.",
+}
+_NOTICE: Final = "The vector index does not answer, so only words were searched; cmem-server doctor tells why."
+_SWITCHED_OFF: Final = "Search by meaning is switched off, so only words were searched."
 
 # one by one: asked for many at once, SQLite walks the whole team instead
 _BY_SEQ: Final = Prepared(
@@ -61,16 +68,6 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What one leg said of a memory: its rank (from 1), its own score, and its weight in the whole."""
-
-    leg: Leg
-    rank: int
-    score: float
-    weight: float
-
-
-@dataclass(frozen=True, slots=True)
 class Hit:
     """A memory that was found. `score` is 0…1 and compares within one reply; `shares` are there when asked for."""
 
@@ -79,35 +76,6 @@ class Hit:
     matched_by: tuple[Leg, ...]
     snippet: str | None
     shares: tuple[Share, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Voice:
-    """A leg's own ranking, and its weight in the whole."""
-
-    leg: Leg
-    weight: float
-    ranked: Ranked
-
-    def share(self, seq: int) -> Share | None:
-        """Return what the leg said of a memory, None when it did not find it."""
-        places = np.flatnonzero(self.ranked.seqs == seq)
-        if not len(places):
-            return None
-        return Share(self.leg, int(places[0]) + 1, float(self.ranked.scores[places[0]]), self.weight)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranking:
-    """Everything that was found, in the order to show it, with scores of 0…1."""
-
-    seqs: Seqs
-    scores: ranking.Vector
-    voices: tuple[_Voice, ...]
-
-    def only(self, places: npt.NDArray[np.intp]) -> "_Ranking":
-        """Return the ranking of those places, in that order."""
-        return replace(self, seqs=self.seqs[places], scores=self.scores[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +92,25 @@ class Found:
     duration_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """What the legs said, which of them were heard, and why not both."""
+
+    verdict: Verdict
+    terms: Sequence[text.Term]
+    strategy: Strategy
+    reached_index: bool = False
+    reason: FallbackReason | None = None
+    notice: str | None = None
+
+
 class Searching:
     """The search of one database, with what it remembers between requests."""
 
-    def __init__(self, full_text: FullText, *, recency_half_life_days: float) -> None:
+    def __init__(self, full_text: FullText, *, recency_half_life_days: float, meaning: Meaning | None = None) -> None:
+        """`meaning` None is a server without vectors, by choice."""
         self._full_text = full_text
+        self._meaning = None if meaning is None else MeaningLeg(full_text, meaning)
         self._keyword = KeywordLeg(full_text, half_life_days=recency_half_life_days)
 
     def search(self, connection: Connection, caller: Caller, asked: Asked) -> Found:
@@ -156,23 +138,51 @@ class Searching:
         if not (asked.query or "").strip():
             return _filtered(connection, caller, asked) if asked.filters else Found([], "fts", None)
         scope = Scope(caller.team_id or "", asked.project_ids)
-        found = self._keyword.search(connection, scope, text.terms(asked.query or ""), asked.filters)
-        ranked = _by_words_alone(found)
+        reached = self._reached(connection, scope, asked)
+        found = reached.verdict
         if asked.min_score is not None:
-            ranked = ranked.only(np.flatnonzero(ranked.scores >= asked.min_score))
+            found = found.only(np.flatnonzero(found.scores >= asked.min_score))
         if asked.order_by != "relevance":
-            ranked = self._by_time(connection, scope, ranked, oldest_first=asked.order_by == "oldest")
-        hits, next_cursor = _page(connection, caller, asked, found.terms, ranked)
-        return Found(hits, "fts", next_cursor)
+            found = self._by_time(connection, scope, found, oldest_first=asked.order_by == "oldest")
+        hits, next_cursor = _page(connection, caller, asked, reached.terms, found)
+        return Found(
+            hits,
+            reached.strategy,
+            next_cursor,
+            degraded=reached.reason is not None,
+            chroma_available=reached.reached_index,
+            fallback_reason=reached.reason,
+            notice=reached.notice,
+        )
 
-    def _by_time(self, connection: Connection, scope: Scope, ranked: _Ranking, *, oldest_first: bool) -> _Ranking:
+    def _reached(self, connection: Connection, scope: Scope, asked: Asked) -> "_Reached":
+        """Ask the legs that the mode names, side by side; without the index, words alone answer."""
+        query = asked.query or ""
+        leg = None if asked.mode == "keyword" or not text.terms(query) else self._meaning
+        pending = None if leg is None else leg.begin(scope.project_ids, query)
+        question = self._keyword.ask(connection, scope, query, asked.filters)
+        words = self._keyword.rank(question)
+        alone = _Reached(both_legs.by_words_alone(words), words.terms, "fts")
+        if leg is None or pending is None:
+            wanted = self._meaning is None and asked.mode in ("hybrid", "semantic")
+            return replace(alone, notice=_SWITCHED_OFF if wanted else None)
+        try:
+            near = leg.finish(pending, question)
+            if asked.mode == "semantic":
+                reached = _Reached(both_legs.by_meaning_alone(near, question), words.terms, "chroma", True)
+            else:
+                fused = both_legs.fuse(self._keyword, leg, question, words, near, pending)
+                reached = _Reached(fused, words.terms, "hybrid", True)
+        except failures.VectorsUnavailable as outage:
+            return replace(alone, reason=outage.reason, notice=_NOTICES.get(outage.reason, _NOTICE))
+        if outbox.is_behind(connection, scope.project_ids, before_ms=now_ms() - LATE_MS):
+            return replace(reached, reason="index_behind", notice=_NOTICES["index_behind"])
+        return reached
+
+    def _by_time(self, connection: Connection, scope: Scope, ranked: Verdict, *, oldest_first: bool) -> Verdict:
         places = {seq: place for place, seq in enumerate(ranked.seqs.tolist())}
         oldest = [places[seq] for seq in self._full_text.by_time(connection, scope, list(places))]
         return ranked.only(np.array(oldest if oldest_first else oldest[::-1], np.intp))
-
-
-def _by_words_alone(ranked: Ranked) -> _Ranking:
-    return _Ranking(ranked.seqs, ranking.displayed(ranked.scores), (_Voice("keyword", 1.0, ranked),))
 
 
 def _within_reach(connection: Connection, caller: Caller, asked: Asked) -> Asked:
@@ -202,7 +212,7 @@ def _filtered(connection: Connection, caller: Caller, asked: Asked) -> Found:
 
 
 def _page(
-    connection: Connection, caller: Caller, asked: Asked, terms: Sequence[text.Term], ranked: _Ranking
+    connection: Connection, caller: Caller, asked: Asked, terms: Sequence[text.Term], ranked: Verdict
 ) -> tuple[list[Hit], str | None]:
     """Return one page of a ranking, and the cursor of the next."""
     bound_to = paging.binding(

@@ -28,7 +28,7 @@ def scored(query: str, bodies: list[str], *, headings: list[str] | None = None, 
         unseen,
         documents,
         average_characters=sum(document.characters for document in documents) / len(documents),
-    )
+    ).scores
 
 
 def test_more_of_the_query_is_better():
@@ -74,7 +74,8 @@ def test_a_term_of_the_index_counts_even_where_it_was_not_read():
     found, missing = np.array([[1.0]]), np.array([[0.0]])
     document = [Document("", "the beginning of something long", "", 100_000)]
     worth = ranking.weights(terms, [1], 10)
-    assert ranking.by_frequency(terms, worth, found, missing, document, average_characters=500)[0] > 0
+    judged = ranking.by_frequency(terms, worth, found, missing, document, average_characters=500)
+    assert judged.scores[0] > 0
 
 
 @pytest.mark.parametrize("days", [1, 365, 3_650])

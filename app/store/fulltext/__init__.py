@@ -68,6 +68,8 @@ class Row:
     id: str
     created_at_epoch: int
     superseded_by: str | None
+    project_id: str
+    server_session_id: str | None
     characters: int
     heading: str
     body: str
@@ -107,6 +109,11 @@ class FullText(Protocol):
 
     def rows(self, connection: Connection, scope: Scope, seqs: Seqs) -> list[Row]:
         """Return what the ranker needs of memories, in the order of `seq`; unknown ones are left out."""
+
+    def by_id(
+        self, connection: Connection, scope: Scope, memory_ids: Sequence[str], filters: Filters
+    ) -> dict[str, int]:
+        """Return the `seq` by id of those memories that are of these projects and pass the filters."""
 
     def by_time(self, connection: Connection, scope: Scope, seqs: Sequence[int]) -> list[int]:
         """Return memories in the order of their times, oldest first; unknown ones are left out."""

@@ -26,7 +26,7 @@ def _lines(*columns: str) -> str:
 
 # lists count without their brackets, as the statistics of the project do
 _ROWS = f"""
-    SELECT m.seq, m.id, m.created_at_epoch, m.superseded_by,
+    SELECT m.seq, m.id, m.created_at_epoch, m.superseded_by, m.project_id, m.server_session_id,
       coalesce(length(m.title), 0) + coalesce(length(m.subtitle), 0) + coalesce(length(m.text), 0)
         + coalesce(length(m.narrative), 0) + length(m.facts) - 2 + length(m.concepts) - 2,
       {_lines("c.title", "c.subtitle", "c.concepts")}, {_lines("c.text", "c.narrative", "c.facts")},
@@ -118,6 +118,17 @@ def rows(connection: Connection, scope: Scope, seqs: Seqs) -> list[Row]:
     in_scope, values = within(scope)
     found = connection.exec_driver_sql(f"{_ROWS} {in_scope} ORDER BY m.seq", (_json(seqs), *values))
     return [Row(*row) for row in found]
+
+
+def by_id(connection: Connection, scope: Scope, memory_ids: Sequence[str], filters: Filters) -> dict[str, int]:
+    """Return the `seq` by id of those memories that are of these projects and pass the filters."""
+    condition, values = conditions(scope, filters)
+    found = connection.exec_driver_sql(
+        "SELECT m.id, m.seq FROM json_each(?) AS asked CROSS JOIN memory_items AS m ON m.id = asked.value"
+        f" WHERE {condition}",
+        (json_column.encode(list(memory_ids)), *values),
+    )
+    return {row.id: row.seq for row in found}
 
 
 def by_time(connection: Connection, scope: Scope, seqs: Sequence[int]) -> list[int]:

@@ -1,0 +1,76 @@
+"""Words and meaning together: every candidate of either leg is scored by both, then they are one ranking."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from app.retrieval import fusion, ranking
+from app.retrieval.fusion import Evidence
+from app.retrieval.ranking import Vector
+from app.services.keyword_leg import KeywordLeg, Question, Ranked, Readings
+from app.services.meaning_leg import READABLE, RELATED_COSINE, MeaningLeg, Near, Pending
+from app.services.verdict import Verdict, Voice
+
+KEYWORD_CANDIDATES: Final = 100
+
+
+def fuse(
+    keyword: KeywordLeg, meaning: MeaningLeg, question: Question, words: Ranked, near: Near, pending: Pending
+) -> Verdict:
+    """Return the ranking of what either leg found; raises VectorsUnavailable.
+
+    Below the candidates that both legs have scored come the other memories that hold some of the words.
+    """
+    readings = keyword.read(question, np.union1d(words.seqs[:KEYWORD_CANDIDATES], near.seqs))
+    cosines = _completed(meaning, readings, near, pending)
+    evidence = Evidence(
+        readings.judged.scores, cosines, readings.judged.presence, [row.server_session_id for row in readings.rows]
+    )
+    readable_share = meaning.readable_share(pending.query)
+    fused = fusion.fuse(evidence, question.worth, readable_share=readable_share)
+    related = cosines >= (RELATED_COSINE if readable_share >= READABLE else np.inf)
+
+    upwards = fused.scores - fused.scores.min(initial=0.0)
+    ranked = keyword.prefer_current(question, readings, upwards)
+    places = np.searchsorted(readings.seqs, ranked.seqs)
+    places = places[(evidence.keyword[places] > 0) | related[places]]
+    scores = fusion.displayed(evidence, fused, places)
+
+    rest = ~np.isin(words.seqs, readings.seqs)
+    tail = np.minimum(ranking.displayed(words.scores[rest]), scores.min(initial=1.0))
+    return Verdict(
+        np.concatenate([readings.seqs[places], words.seqs[rest]]),
+        np.concatenate([scores, tail]),
+        (
+            Voice("keyword", 1 - fused.meaning_weight, words),
+            Voice("semantic", fused.meaning_weight, _by_cosine(readings, cosines, related, question)),
+        ),
+    )
+
+
+def by_meaning_alone(near: Near, question: Question) -> Verdict:
+    """Return the ranking by nearness, of memories that have something to do with the question."""
+    order = ranking.order(near.cosines, near.seqs)
+    order = order[near.cosines[order] >= RELATED_COSINE]
+    ranked = Ranked(near.seqs[order], near.cosines[order], question.terms)
+    return Verdict(ranked.seqs, np.clip(ranked.scores, 0.0, 1.0), (Voice("semantic", 1.0, ranked),))
+
+
+def by_words_alone(words: Ranked) -> Verdict:
+    """Return the ranking by words."""
+    return Verdict(words.seqs, ranking.displayed(words.scores), (Voice("keyword", 1.0, words),))
+
+
+def _completed(meaning: MeaningLeg, readings: Readings, near: Near, pending: Pending) -> Vector:
+    """The cosine of every candidate; those that are not in the index yet count as the farthest."""
+    known = dict(zip(near.seqs.tolist(), near.cosines.tolist(), strict=True))
+    known |= meaning.cosines(pending, [row for row in readings.rows if row.seq not in known])
+    farthest = min(known.values(), default=0.0)
+    return np.array([known.get(row.seq, farthest) for row in readings.rows])
+
+
+def _by_cosine(readings: Readings, cosines: Vector, related: npt.NDArray[np.bool_], question: Question) -> Ranked:
+    seqs, scores = readings.seqs[related], cosines[related]
+    order = ranking.order(scores, seqs)
+    return Ranked(seqs[order], scores[order], question.terms)
