@@ -94,7 +94,13 @@ def update_member(request: ApiRequest, team_id: PathId, user_id: UserId, data: J
         return _reply(members.change(connection, caller, user_id, role=data.role))
 
 
-@delete("/teams/{team_id:str}/members/{user_id:str}", operation_id="deleteMember", scope=TEAM_ADMIN, status_code=200)
+@delete(
+    "/teams/{team_id:str}/members/{user_id:str}",
+    operation_id="deleteMember",
+    scope=TEAM_ADMIN,
+    status_code=200,
+    errors=(409,),
+)
 @writing
 def delete_member(request: ApiRequest, team_id: PathId, user_id: UserId) -> MemberRemoved:
     """Take a member out of the team, with his keys. 409 for the last owner."""

@@ -23,7 +23,8 @@ SECURITY_SCHEMES: Final = {
 _TAGS: Final = {
     "health": "Is it alive, is it ready, what is it.",
     "auth": "Short-lived tokens, and who a credential is.",
-    "teams": "The tenants of this server, and their members.",
+    "teams": "The tenants of this server.",
+    "members": "Who belongs to a team, and in which role.",
     "keys": "API keys.",
     "projects": "What a team works on.",
     "sessions": "One run of an agent.",
@@ -32,7 +33,8 @@ _TAGS: Final = {
     "search": "Memories that answer a question, as a list or as text for a prompt.",
     "vectors": "The state and the repairs of the vector index.",
     "operations": "Long work that was begun: how far it is.",
-    "audit": "Who did what, and how much was used.",
+    "audit": "Who did what.",
+    "usage": "How much was asked.",
 }
 FILTERS: Final = {
     "platformSource": "Only from this platform: claude, codex, cursor, or another name.",

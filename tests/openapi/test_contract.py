@@ -20,6 +20,11 @@ startSession listSessions getSession endSession
 createEvent createEvents listEvents getEvent
 createMemory createMemories listMemories listMemoriesByFile getMemory updateMemory deleteMemory listMemorySources
 searchMemories getContext
+createToken whoami
+listTeams createTeam getTeam updateTeam deleteTeam
+listMembers createMember updateMember deleteMember
+listKeys createKey getKey updateKey revokeKey rotateKey
+listAudit getUsage
 getVectorStatus backfillVectors rebuildVectors verifyVectors getOperation
 """
 

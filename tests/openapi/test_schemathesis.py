@@ -33,9 +33,14 @@ def known_ids(team: Tenant) -> dict[str, str]:
     """Ids of things that exist, under the names of the parameters that take them."""
     project = {"projectId": team.project_id}
     session = team.http.post("/v1/sessions/start", json={**project, "contentSessionId": "run"}).json()["session"]
+    key = team.http.post("/v1/keys", json={"name": "another"}).json()
+    member = team.http.post(f"/v1/teams/{team.team_id}/members", json={"userId": "ada", "role": "viewer"}).json()
     event = {**project, "sourceType": "hook", "eventType": "tool_use", "occurredAtEpoch": 1}
     return {
         **project,
+        "teamId": team.team_id,
+        "keyId": key["id"],
+        "userId": member["member"]["userId"],
         "memoryId": team.post_memory(content="The gateway timeout is three seconds.").json()["memory"]["id"],
         "sessionId": session["id"],
         "serverSessionId": session["id"],
