@@ -3,7 +3,7 @@
 import click
 
 from app.api.health import VERSION
-from app.cli import contract, database, fulltext, keys, legacy, members, projects, serve, teams, vectors
+from app.cli import adoption, contract, database, fulltext, keys, legacy, members, projects, serve, teams, vectors
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,3 +25,4 @@ for command in (
     contract.openapi,
 ):
     main.add_command(command)
+legacy.legacy.add_command(adoption.adopt_vectors)

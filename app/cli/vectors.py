@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from app import vector_index
+from app import logs, vector_index
 from app.caller import Caller, server_owner
 from app.cli import console
 from app.errors import Conflict
@@ -41,13 +41,13 @@ def vectors() -> None:
 @console.as_json
 def status(team: str | None, project: str | None, as_json: bool) -> None:
     """Say how far each project is mirrored."""
-    with _opened() as (database, index):
+    with opened() as (database, index):
         caller, project_id = _reach(database, team, project)
         with database.read() as connection:
             found = service.status(connection, caller, index, project_id=project_id)
     columns = ("project_id", "memories", "indexed", "pending", "failed", "skipped", "oldest_pending_seconds")
     console.show(
-        _camel(asdict(found)),
+        camel(asdict(found)),
         as_json=as_json,
         text=lambda _: console.table([asdict(one) for one in found.projects], columns),
     )
@@ -57,8 +57,8 @@ def status(team: str | None, project: str | None, as_json: bool) -> None:
 @console.as_json
 def probe(as_json: bool) -> None:
     """Connect, list, embed and query; exits 1 with the stage that failed."""
-    with _opened() as (_, index):
-        probed = _required(index).probe()
+    with opened() as (_, index):
+        probed = required(index).probe()
     times = ", ".join(f"{stage} {took} ms" for stage, took in probed.milliseconds.items())
     console.show(
         asdict(probed), as_json=as_json, text=lambda _: times if probed.ok else f"{probed.stage}: {probed.error}"
@@ -101,16 +101,24 @@ def rebuild(team: str | None, project: str | None, dry_run: bool, as_json: bool)
 def _repair(
     repair: Repair, team: str | None, project: str | None, *, as_json: bool, dry_run: bool, only_failed: bool = False
 ) -> None:
-    with _opened() as (database, maybe_index):
-        index = _required(maybe_index)
+    with opened() as (database, maybe_index):
+        index = required(maybe_index)
         caller, project_id = _reach(database, team, project)
-        with _progress_bar(repair) as progress:
+        with progress_bar(repair) as progress:
             try:
                 index.collections.connect()
             except NotInitialized:
-                result = _by_the_server(
-                    database, index, caller, repair, project_id, dry_run=dry_run, only_failed=only_failed, show=progress
-                )
+                with database.write() as connection:
+                    asked = service.request(
+                        connection,
+                        caller,
+                        repair,
+                        index,
+                        project_id=project_id,
+                        dry_run=dry_run,
+                        only_failed=only_failed,
+                    )
+                result = follow(database, caller, asked.id, progress)
             else:
                 with database.read() as connection:
                     sizes = service.reach(connection, caller.team_id, project_id)
@@ -120,38 +128,26 @@ def _repair(
     console.show(result, as_json=as_json, text=_as_text)
 
 
-def _by_the_server(
-    database: Database,
-    index: VectorIndex,
-    caller: Caller,
-    repair: Repair,
-    project_id: str | None,
-    *,
-    dry_run: bool,
-    only_failed: bool,
-    show: operations.Progress,
-) -> dict[str, Any]:
-    """Ask the server that has the folder, and wait for it."""
-    with database.write() as connection:
-        asked = service.request(
-            connection, caller, repair, index, project_id=project_id, dry_run=dry_run, only_failed=only_failed
-        )
+def follow(database: Database, caller: Caller, operation_id: str, show: operations.Progress) -> dict[str, Any]:
+    """Wait for what a running server was asked to do, and return its result."""
     give_up_at = time.monotonic() + _WAIT_SECONDS
     while True:
         with database.read() as connection:
-            now = operations.get(connection, caller, asked.id)
+            now = operations.get(connection, caller, operation_id)
         show(now.done, now.total)
         if now.status == "done":
             return now.result
         if now.status == "failed":
-            raise click.ClickException(now.error or "the repair failed")
+            raise click.ClickException(now.error or "the server could not do it")
         if now.status == "pending" and time.monotonic() > give_up_at:
             raise click.ClickException(f"no server took it up within {_WAIT_SECONDS:.0f} s; it stays asked for")
         time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
-def _opened() -> Iterator[tuple[Database, VectorIndex | None]]:
+def opened() -> Iterator[tuple[Database, VectorIndex | None]]:
+    """Yield the database and its index; what the index cannot do is named in one line."""
+    logs.configure("ERROR", console.loaded().log_format)  # standard output is for the reply
     with console.opened() as database:
         index = vector_index.of(console.loaded(), database)
         try:
@@ -163,7 +159,8 @@ def _opened() -> Iterator[tuple[Database, VectorIndex | None]]:
                 index.close()
 
 
-def _required(index: VectorIndex | None) -> VectorIndex:
+def required(index: VectorIndex | None) -> VectorIndex:
+    """Return the index; raise Conflict when it is off."""
     if index is None:
         raise Conflict("Vectors are off (CMEM_VECTORS or CMEM_EMBEDDER is off).")
     return index
@@ -182,7 +179,8 @@ def _reach(database: Database, team: str | None, project: str | None) -> tuple[C
 
 
 @contextmanager
-def _progress_bar(label: str) -> Iterator[operations.Progress]:
+def progress_bar(label: str) -> Iterator[operations.Progress]:
+    """Yield what moves a bar on a terminal; scripts see none."""
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -193,11 +191,11 @@ def _as_text(result: dict[str, Any]) -> str:
     return ", ".join(f"{value} {name}" for name, value in counts.items())
 
 
-def _camel(value: Any) -> Any:
+def camel(value: Any) -> Any:
     """Return a value under the names of the wire."""
     if isinstance(value, dict):
-        return {_camel_name(name): _camel(inner) for name, inner in value.items()}
-    return [_camel(inner) for inner in value] if isinstance(value, list) else value
+        return {_camel_name(name): camel(inner) for name, inner in value.items()}
+    return [camel(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _camel_name(name: str) -> str:

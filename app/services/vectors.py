@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from app.caller import MEMORIES_READ, SERVER_ADMIN, TEAM_ADMIN, Caller
 from app.clock import now_ms
 from app.errors import Conflict
-from app.services import operations, projects
+from app.services import operations, projects, vector_adoption
 from app.services.operations import Operation, Progress, Verb
 from app.store import outbox
 from app.store.database import Database
@@ -88,7 +88,8 @@ def request(
 
 def verbs(database: Database, index: VectorIndex) -> dict[str, Verb]:
     """Return what does the vector operations."""
-    return {_KIND_PREFIX + repair: _verb(database, index, repair) for repair in REPAIRS}
+    repairs = {_KIND_PREFIX + repair: _verb(database, index, repair) for repair in REPAIRS}
+    return {**repairs, vector_adoption.KIND: vector_adoption.verb(database, index)}
 
 
 def perform(

@@ -66,12 +66,22 @@ class Repair:
         self._writer = writer
         self._mirror = mirror
 
+    def unmirrored(self, project_id: str) -> int:
+        """Return how many documents of a project are not in its collection as they are now, pending or not."""
+        found = Differences(project_id)
+        for _, rows in self._pages(project_id):
+            self._find_missing(places.serving(project_id), rows, set(), found)
+        return found.missing + found.stale
+
     def compare(self, project_id: str, progress: Progress = quiet, *, name: str | None = None) -> Differences:
         """Return how a project's collection differs. Memories with a pending entry are counted as pending only."""
         found = Differences(project_id)
         name = name or places.serving(project_id)
         for done, rows in self._pages(project_id):
-            self._find_missing(name, rows, found)
+            with self._database.read() as connection:
+                pending = outbox.pending_among(connection, [row.id for row in rows])
+            found.pending += len(pending)
+            self._find_missing(name, rows, pending, found)
             progress(done)
         seen: set[str] = set()
         for page in self._collections.pages(name):
@@ -105,7 +115,7 @@ class Repair:
         self._bring_over(project_id, name)
         with self._mirror.swapping:
             self._swap(project_id)
-        self._bring_over(project_id, places.serving(project_id))
+        self.verify(project_id, dry_run=False)
         return count
 
     def survey(self) -> Survey:
@@ -125,11 +135,8 @@ class Repair:
             ownerless=sorted(name for name in known if places.project_of(name) not in sizes),
         )
 
-    def _find_missing(self, name: str, rows: Sequence[MemoryText], found: Differences) -> None:
+    def _find_missing(self, name: str, rows: Sequence[MemoryText], pending: set[str], found: Differences) -> None:
         kept = self._collections.metadata(name, [row.id for row in rows])
-        with self._database.read() as connection:
-            pending = outbox.pending_among(connection, [row.id for row in rows])
-        found.pending += len(pending)
         for row in rows:
             for document in documents.of(row) if row.id not in pending else ():
                 held = kept.get(document.id)

@@ -8,10 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.caller import server_owner
+from app.cli.root import main
 from app.cli.vectors import vectors
 from app.services import memories, projects, teams
 from app.store import migrations
 from app.store.database import Database
+from app.vectors.chroma.server import ChildServer
 from tests.conftest import Server
 
 
@@ -97,3 +99,19 @@ def test_a_running_server_is_asked_to_do_it(start_server: Callable[..., Server],
     start_server(vectors="embedded", data_dir=tmp_path / "data")
     assert printed("backfill", "--team", "team")["memories"] == 3
     assert printed("verify", "--dry-run")["missing"] == 0
+
+
+def test_adopting_a_folder_that_is_not_chromas_is_one_line(project_id: str, tmp_path: Path):
+    """The line names the folder."""
+    (tmp_path / "empty").mkdir()
+    result = CliRunner().invoke(main, ["legacy", "adopt-vectors", str(tmp_path / "empty"), "--team", "team"])
+    assert (result.exit_code, "is not a Chroma folder" in result.output) == (1, True)
+
+
+def test_adopting_tells_what_was_taken_over(project_id: str, tmp_path: Path):
+    """Scripts read the counts; nothing was imported here, so nothing is taken."""
+    server = ChildServer(tmp_path / "theirs")
+    server.address()
+    server.close()
+    result = CliRunner().invoke(main, ["legacy", "adopt-vectors", str(tmp_path / "theirs"), "--team", "team", "--json"])
+    assert json.loads(result.stdout) == {"vectors": 0, "otherModel": 0, "adopted": 0, "embedded": 0, "projects": 0}

@@ -24,6 +24,7 @@ WRITE_SECONDS: Final = 30.0
 PAGE_DOCUMENTS: Final = 2_000
 PAGE_COLLECTIONS: Final = 500
 _UPSERT_DOCUMENTS: Final = 250
+_CONTENTS: Final = 200
 _SET_UP_PAUSE_SECONDS: Final = 2.0
 
 
@@ -73,6 +74,16 @@ class Hit:
 
     document_id: str
     cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A document as another program stored it, with its text."""
+
+    document_id: str
+    text: str | None
+    metadata: Metadata
+    vector: Vectors
 
 
 class Collections:
@@ -202,6 +213,19 @@ class Collections:
             if len(page) < PAGE_DOCUMENTS:
                 return
             offset += PAGE_DOCUMENTS
+
+    def contents(self, name: str) -> Iterator[list[Content]]:
+        """Yield everything of a collection page by page: only to read those that somebody else filled."""
+        offset = 0
+        while True:
+            body = {"limit": _CONTENTS, "offset": offset, "include": ["embeddings", "documents", "metadatas"]}
+            answer = self._read(name, "get", body, seconds=WRITE_SECONDS)
+            if answer is None or not answer["ids"]:
+                return
+            vectors = np.asarray(answer["embeddings"], dtype=np.float32)
+            rows = zip(answer["ids"], answer["documents"], answer["metadatas"], vectors, strict=True)
+            yield [Content(document_id, text, metadata or {}, vector) for document_id, text, metadata, vector in rows]
+            offset += len(vectors)
 
     def count(self, name: str) -> int:
         """Return how many documents a collection holds; 0 for a missing one."""

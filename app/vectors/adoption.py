@@ -1,0 +1,95 @@
+"""Reads the vectors of a claude-mem Chroma folder from a copy, so that the source stays as it is. Knows no memories."""
+
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from app.vectors import documents, embedding
+from app.vectors.chroma.collections import Collections, Content
+from app.vectors.chroma.connection import Connection
+from app.vectors.chroma.server import ChildServer
+from app.vectors.embedding import Embedder, Vectors
+
+_DATABASE: Final = "chroma.sqlite3"
+_PREFIX: Final = "cm__"
+_DOCUMENT_ID: Final = re.compile(r"(obs|summary|prompt)_(\d+)(?:_.+)?")
+_TABLES: Final = {"obs": "observations", "summary": "session_summaries", "prompt": "user_prompts"}
+_SAME_MODEL_COSINE: Final = 0.98
+_SAMPLE: Final = 8
+
+
+class NotAChromaFolder(Exception):
+    """There is no Chroma database in that folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyVector:
+    """A vector with the row that its text is of, in the table and under the number of the legacy database."""
+
+    legacy_table: str
+    legacy_id: int
+    text: str
+    text_hash: str
+    vector: Vectors
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Iterator[list[LegacyVector]]]:
+    """Yield the vectors of all collections page by page; raise NotAChromaFolder."""
+    if not (folder / _DATABASE).is_file():
+        raise NotAChromaFolder(f"{folder} holds no {_DATABASE}: it is not a Chroma folder.")
+    with tempfile.TemporaryDirectory(prefix="cmem-adopt-") as scratch:
+        copy = Path(scratch) / "chroma"
+        _copy(folder, copy)
+        connection = Connection(ChildServer(copy))
+        try:
+            yield _pages(Collections(connection))
+        finally:
+            connection.close()
+
+
+def is_same_model(embedder: Embedder, vectors: Sequence[LegacyVector]) -> bool:
+    """Say whether the vectors are the embedder's: it embeds some of the texts itself and compares.
+
+    What a collection says of its model is not asked: claude-mem leaves that to a default that has changed.
+    """
+    sample = vectors[:_SAMPLE]
+    if not sample or len(sample[0].vector) != embedder.dimensions:
+        return False
+    theirs = embedding.unit(np.stack([one.vector for one in sample]))
+    ours = embedder.embed([one.text for one in sample])
+    return bool((theirs * ours).sum(axis=1).min() >= _SAME_MODEL_COSINE)
+
+
+def _copy(folder: Path, copy: Path) -> None:
+    """Copy the folder; its database through SQLite, which includes what is still in the write-ahead log."""
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(_DATABASE + "*"))
+    with (
+        closing(sqlite3.connect(f"{(folder / _DATABASE).absolute().as_uri()}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(copy / _DATABASE)) as target,
+    ):
+        source.backup(target)
+
+
+def _pages(collections: Collections) -> Iterator[list[LegacyVector]]:
+    for name in sorted(collections.names()):
+        if name.startswith(_PREFIX):
+            for page in collections.contents(name):
+                yield [found for content in page if (found := _legacy_vector(content))]
+
+
+def _legacy_vector(content: Content) -> LegacyVector | None:
+    """Return what claude-mem stored; None for documents of other programs, and for those without their text."""
+    match = _DOCUMENT_ID.fullmatch(content.document_id)
+    if match is None or not content.text:
+        return None
+    text = content.text[: documents.MAX_CHARS]
+    return LegacyVector(_TABLES[match[1]], int(match[2]), text, documents.hash_of(text), content.vector)
