@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+import httpx
 import pytest
 
 from app.cli import main, serve
@@ -62,19 +64,32 @@ def first_run(tmp_path: Path) -> Iterator[dict[str, str]]:
         server.send_signal(signal.SIGTERM)
 
 
+def by_curl(exported: dict[str, str]) -> list[Any]:
+    """The replies to the README's lines, pasted into a shell."""
+    script = serve.FIRST_STEPS.replace("\ncurl", "\necho\ncurl")  # one reply a line
+    environment = {**exported, "PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash", "-euc", script], env=environment, capture_output=True, text=True, timeout=60)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def by_httpx(exported: dict[str, str]) -> list[Any]:
+    """The replies to the same requests, where there is no curl."""
+    lines = serve.FIRST_STEPS.replace("'$PROJECT'", exported["PROJECT"])
+    headers = {"Authorization": f"Bearer {exported['KEY']}", "Content-Type": "application/json"}
+    with httpx.Client(base_url=exported["URL"], headers=headers, trust_env=False) as http:
+        requests = re.findall(r"\$URL(\S+) .*\n  -d '(.*)'\n", lines)
+        return [http.post(path, content=body).json() for path, body in requests]
+
+
 def test_the_readme_shows_the_lines_that_serve_prints():
     """A newcomer may paste from either."""
     assert f"```sh\n{serve.FIRST_STEPS}```" in README
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_lines_of_the_readme_work_as_printed(first_run):
     """Write, search, context: each answers with the memory that was just written."""
     fact = "The payment gateway waits three seconds for the bank."
-    environment = {**first_run, "PATH": os.environ["PATH"]}
-    script = serve.FIRST_STEPS.replace("\ncurl", "\necho\ncurl")  # one reply a line
-    done = subprocess.run(["bash", "-euc", script], env=environment, capture_output=True, text=True, timeout=60)
-    written, found, told = map(json.loads, done.stdout.splitlines())
+    written, found, told = by_curl(first_run) if shutil.which("curl") else by_httpx(first_run)
 
     assert written["memory"]["content"] == fact
     assert [memory["content"] for memory in found["memories"]] == [fact]
