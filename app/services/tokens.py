@@ -163,9 +163,10 @@ def _decoded(token: str, secret: str) -> dict[str, Any] | None:
 
 def _as_claims(payload: dict[str, Any]) -> Claims | None:
     try:
-        return msgspec.convert(payload, Claims)
+        claims = msgspec.convert(payload, Claims)
     except msgspec.ValidationError:
         return None
+    return claims if claims.exp - claims.iat <= MAX_TTL_SECONDS else None
 
 
 def _make(path: Path) -> None:
