@@ -15,8 +15,8 @@ import numpy.typing as npt
 from app.retrieval import ranking
 from app.retrieval.ranking import Matrix, Vector
 
-KEYWORD_DECIDEDNESS: Final = 0.26
-"""Keyword scores are zero for most candidates, so their best stands about four times as far out as a cosine does."""
+KEYWORD_DECIDEDNESS: Final = 0.3
+"""Keyword scores are zero for most candidates, so their best stands about three times as far out as a cosine does."""
 UNREADABLE_WEIGHT: Final = 0.15
 """What is left of the meaning leg's weight for a script that the model cannot read."""
 SESSION_WEIGHT: Final = 0.5

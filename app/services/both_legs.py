@@ -12,7 +12,7 @@ from app.services.keyword_leg import KeywordLeg, Question, Ranked, Readings
 from app.services.meaning_leg import READABLE, RELATED_COSINE, MeaningLeg, Near, Pending
 from app.services.verdict import Verdict, Voice
 
-KEYWORD_CANDIDATES: Final = 100
+KEYWORD_CANDIDATES: Final = 60
 
 
 def fuse(
