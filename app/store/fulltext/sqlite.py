@@ -15,6 +15,7 @@ from app.store.fulltext.filtering import conditions, within
 
 _OWN = "{title subtitle text narrative facts concepts search_text}"
 _NEIGHBOURS = "{neighbour_text}"
+_LAST_SEQ = 2**63 - 1
 _READ_CHARACTERS = 2_000
 """The ranker reads this much of a memory: words behind it count as found once."""
 
@@ -66,19 +67,17 @@ def find(
 ) -> Seqs:
     """Return at most `limit` memories that hold one phrase of each of `all_of`, the first or last by `seq`."""
     match = f"{_in_projects(scope)} AND {_NEIGHBOURS if neighbours else _OWN} : ({_conjunction(all_of)})"
-    order = "DESC" if newest_first else "ASC"
-    if filters:
-        allowed, values = conditions(scope, filters)
-        inner = (
-            "SELECT f.rowid AS seq FROM memory_items_fts AS f CROSS JOIN memory_items AS m ON m.seq = f.rowid"
-            f" WHERE f.memory_items_fts MATCH ? AND {allowed} ORDER BY f.rowid {order} LIMIT ?"
-        )
-    else:
-        values = ()
-        inner = (
-            f"SELECT rowid AS seq FROM memory_items_fts WHERE memory_items_fts MATCH ? ORDER BY rowid {order} LIMIT ?"
-        )
-    return _seqs(connection, inner, (match, *values, limit))
+    order = f"ORDER BY f.rowid {'DESC' if newest_first else 'ASC'} LIMIT ?"
+    hits = "SELECT f.rowid AS seq FROM memory_items_fts AS f"
+    if not filters:
+        return _seqs(connection, f"{hits} WHERE f.memory_items_fts MATCH ? {order}", (match, limit))
+    allowed, values = conditions(scope, filters)
+    first, last = _bounds(connection, scope, filters)
+    inner = (
+        f"{hits} CROSS JOIN memory_items AS m ON m.seq = f.rowid"
+        f" WHERE f.memory_items_fts MATCH ? AND f.rowid BETWEEN ? AND ? AND {allowed} {order}"
+    )
+    return _seqs(connection, inner, (match, first, last, *values, limit))
 
 
 def beginning_with(connection: Connection, scope: Scope, beginning: str, *, limit: int) -> Seqs:
@@ -140,6 +139,21 @@ def by_time(connection: Connection, scope: Scope, seqs: Sequence[int]) -> list[i
         (json_column.encode(list(seqs)), *values),
     )
     return list(found.scalars())
+
+
+def _bounds(connection: Connection, scope: Scope, filters: Filters) -> tuple[int, int]:
+    """Return the first and last `seq` that time and session leave: indexes know them, and spare FTS5 the rest."""
+    indexed = Filters(
+        server_session_id=filters.server_session_id,
+        created_after=filters.created_after,
+        created_before=filters.created_before,
+    )
+    if not indexed:
+        return 0, _LAST_SEQ
+    condition, values = conditions(scope, indexed)
+    sql = f"SELECT coalesce(min(m.seq), 0), coalesce(max(m.seq), 0) FROM memory_items AS m WHERE {condition}"
+    first, last = connection.exec_driver_sql(sql, values).one()
+    return first, last
 
 
 def _in_projects(scope: Scope) -> str:
