@@ -1,7 +1,7 @@
 """create_app(settings): the only place that joins the parts."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -20,11 +20,11 @@ from app.api.metering import STORE_EVERY_SECONDS, Metering, add_rate_headers
 from app.api.request import PARTS, ApiRequest, Parts
 from app.api.router import ROUTERS
 from app.api.threads import Workers
-from app.services import operations, tokens, upkeep, vectors
+from app.services import integrity, operations, tokens, upkeep, vectors
 from app.services.readiness import Readiness
 from app.services.search import Searching
-from app.services.tokens import Signing
-from app.settings import Settings, SettingsError
+from app.services.tokens import NoSigningSecret, Signing
+from app.settings import Settings
 from app.store import migrations
 from app.store.database import Database
 from app.store.fulltext import sqlite
@@ -34,6 +34,9 @@ _log = structlog.get_logger(__name__)
 STAMPS_EVERY_SECONDS: Final = 30.0
 WRITE_TRIAL_EVERY_SECONDS: Final = 10.0
 REAP_EVERY_SECONDS: Final = 3600.0
+HEALING_LOOK_EVERY_SECONDS: Final = 10.0
+
+Run = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 def create_app(settings: Settings) -> Litestar:
@@ -83,7 +86,9 @@ def _signing(settings: Settings) -> Signing:
     """Return what signs tokens: the secrets that were set, else one that this data folder keeps."""
     secret, previous = settings.jwt_secret.get_secret_value(), settings.jwt_previous_secret.get_secret_value()
     if not secret and settings.database_url.startswith("postgresql"):
-        raise SettingsError("CMEM_JWT_SECRET: needed with PostgreSQL, so that every machine signs with the same secret")
+        raise NoSigningSecret(
+            "CMEM_JWT_SECRET: needed with PostgreSQL, so that every machine signs with the same secret"
+        )
     return Signing(secret or tokens.secret_in(settings.data_dir), previous or None)
 
 
@@ -92,11 +97,13 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
     """Keep the background tasks alive while the server is; flush what they hold when it stops."""
     parts: Parts = app.state[PARTS]
     flush = partial(upkeep.flush_stamps, parts.database, parts.last_used, parts.authentication.renewed_hashes)
+    healing = integrity.Healing(parts.database)
     tasks = [
         asyncio.create_task(parts.metering.store_every(STORE_EVERY_SECONDS, parts.workers)),
-        asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers, flush)),
-        asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers, parts.readiness.try_writing)),
-        asyncio.create_task(_every(REAP_EVERY_SECONDS, parts.workers, partial(upkeep.reap, parts.database))),
+        asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers.write, flush)),
+        asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers.write, parts.readiness.try_writing)),
+        asyncio.create_task(_every(REAP_EVERY_SECONDS, parts.workers.write, partial(upkeep.reap, parts.database))),
+        asyncio.create_task(_every(HEALING_LOOK_EVERY_SECONDS, parts.workers.read, healing.look)),
     ]
     parts.operations.start()
     if parts.vectors:
@@ -104,6 +111,7 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
+        healing.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -117,11 +125,11 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
         parts.database.close()
 
 
-async def _every(seconds: float, workers: Workers, work: Callable[[], None]) -> None:
-    """Do some work among the writers again and again; a failure is logged and tried again the next time."""
+async def _every(seconds: float, run: Run, work: Callable[[], None]) -> None:
+    """Do some work in a thread, now and again and again; a failure is logged and tried again the next time."""
     while True:
-        await asyncio.sleep(seconds)
         try:
-            await workers.write(work)
+            await run(work)
         except Exception:  # noqa: BLE001 - one failed round must not end the rounds to come
             _log.exception("background_work_failed", work=getattr(work, "__name__", str(work)))
+        await asyncio.sleep(seconds)

@@ -37,11 +37,12 @@ def serve(host: str | None, port: int | None) -> None:
     )
     with console.failures_in_one_line():
         migrations.upgrade(settings.resolved_database_url)
+        listener = _listener(settings)  # before the first run: a key that cannot be announced would be lost
+        app = create_app(settings)
         first = _first_run(settings)
-        listener = _listener(settings)
     _announce(listener, first)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         log_config=None,
         access_log=False,
         server_header=False,

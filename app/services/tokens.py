@@ -29,8 +29,8 @@ _SECRET_BYTES: Final = 32
 _FILE_NAME: Final = "jwt-secret"
 
 
-class DamagedSecret(AppError):
-    """The file with the signing secret holds none; signing with what it holds would be guessable."""
+class NoSigningSecret(AppError):
+    """There is no secret that tokens could be signed with; the server does not start without one."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ def secret_in(folder: Path) -> str:
         _make(path)
     secret = path.read_text("ascii").strip()
     if len(secret) < _SECRET_BYTES:
-        raise DamagedSecret(f"{_FILE_NAME} in the data folder is damaged: delete it, and every token ends.")
+        raise NoSigningSecret(f"{_FILE_NAME} in the data folder is damaged: delete it, and every token ends.")
     return secret
 
 

@@ -15,7 +15,7 @@ from app.caller import EVERYTHING, KEYS_WRITE, MEMORIES_READ, MEMORIES_WRITE, SE
 from app.clock import now_ms
 from app.errors import Forbidden, Invalid
 from app.services import projects, teams, tokens
-from app.services.tokens import Claims, DamagedSecret, Signing
+from app.services.tokens import Claims, NoSigningSecret, Signing
 from app.store.database import Database
 
 SECRET = "0123456789abcdef" * 4
@@ -120,7 +120,7 @@ def test_a_damaged_secret_is_never_signed_with(tmp_path: Path):
     """An empty file would be a secret that everybody knows."""
     (tmp_path / "jwt-secret").write_text("\n")
 
-    with pytest.raises(DamagedSecret):
+    with pytest.raises(NoSigningSecret):
         tokens.secret_in(tmp_path)
 
 
