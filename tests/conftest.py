@@ -4,13 +4,17 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import structlog
 import uvicorn
+from structlog.testing import capture_logs
 
 from app.caller import EVERYTHING, Caller, server_owner
 from app.main import create_app
@@ -62,13 +66,13 @@ class Server:
     settings: Settings
 
 
-@pytest.fixture
-def start_server(template: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start servers with the settings given; all stop with the test."""
+@contextmanager
+def servers(template: Path, folder: Path) -> Iterator[Callable[..., Server]]:
+    """Yield a function that starts servers with the settings given; all stop in the end."""
     running: list[tuple[uvicorn.Server, threading.Thread, Database]] = []
 
     def start(**settings: object) -> Server:
-        chosen = Settings(_env_file=None, **{"data_dir": tmp_path, "vectors": "off", "log_level": "ERROR", **settings})  # type: ignore[call-arg, arg-type]
+        chosen = Settings(_env_file=None, **{"data_dir": folder, "vectors": "off", "log_level": "ERROR", **settings})  # type: ignore[call-arg, arg-type]
         path = chosen.data_dir / "cmem.db"
         if not path.exists():
             chosen.data_dir.mkdir(parents=True, exist_ok=True)
@@ -91,9 +95,27 @@ def start_server(template: Path, tmp_path: Path) -> Iterator[Callable[..., Serve
 
 
 @pytest.fixture
-def server(start_server: Callable[..., Server]) -> Server:
-    """One server with the default settings of tests."""
-    return start_server()
+def start_server(template: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Start servers of this test's own, with the settings given; all stop with the test."""
+    with servers(template, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def server(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server with the default settings of tests, for all of them: a test's own are the teams that it makes."""
+    with servers(template, tmp_path_factory.mktemp("server")) as start:
+        yield start()
+
+
+@pytest.fixture
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """The lines that are logged during the test, of every level, whatever a server has configured before."""
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    with capture_logs() as lines:
+        yield lines
+    structlog.configure(**before)
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ APP = Path(__file__).parents[1] / "app"
 LEAVES = {"retrieval", "errors", "caller", "clock"}
 BELOW = {
     "__main__": {"cli"},
-    "main": {"api", "services", "store", "vectors", "retrieval", "settings", "logs"},
-    "cli": {"main", "api", "services", "store", "vectors", "legacy", "settings"},
-    "api": {"services", "store"},
+    "main": {"api", "services", "store", "vectors", "vector_index", "retrieval", "settings", "logs"},
+    "cli": {"main", "api", "services", "store", "vectors", "vector_index", "legacy", "settings", "logs"},
+    "vector_index": {"vectors", "store", "settings"},
+    "api": {"services", "store", "vectors"},
     "services": {"store", "vectors", "legacy.shapes"},
     "vectors": {"store"},
     "store": set(),

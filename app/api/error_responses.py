@@ -1,5 +1,6 @@
 """Any exception becomes one shape. The only place with status codes for failures; nothing internal is ever sent."""
 
+import re
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from sqlalchemy.exc import IntegrityError
 
 from app import errors
+from app.api.strict_json import without_echo
 from app.api.wire import IssueView, Problem
 
 _log = structlog.get_logger(__name__)
@@ -27,6 +29,8 @@ _STATUS: Final[dict[type[errors.AppError], tuple[int, str]]] = {
     errors.QuotaExceeded: (402, "QuotaExceeded"),
     errors.Unavailable: (503, "Unavailable"),
 }
+_MISSING: Final = re.compile(r"Missing required (\w+) parameter '([\w-]+)'")
+_SNAKE: Final = re.compile(r"_([a-z])")
 _BY_STATUS: Final = {
     400: "ValidationError",
     404: "NotFound",
@@ -78,15 +82,20 @@ def _http_text(cause: HTTPException) -> str:
 def _issues(cause: Exception) -> list[IssueView]:
     if isinstance(cause, errors.Invalid):
         return [IssueView(path=issue.path, message=issue.message) for issue in cause.issues]
-    if isinstance(cause, ValidationException) and isinstance(cause.extra, list):
-        return [_issue(fault) for fault in cause.extra if isinstance(fault, dict)]
+    if isinstance(cause, ValidationException):
+        if missing := _MISSING.search(cause.detail):
+            return [IssueView(path=f"{missing.group(1)}.{missing.group(2)}", message="needed")]
+        return [_issue(fault) for fault in cause.extra or () if isinstance(fault, dict)]
     return []
 
 
 def _issue(fault: dict[str, Any]) -> IssueView:
-    place = fault.get("source", "body")
-    path = ".".join(str(part) for part in (getattr(place, "value", place), fault.get("key")) if part)
-    return IssueView(path=path, message=str(fault.get("message", "not of the documented form")))
+    """Return a fault that Litestar found, under the name of the wire and without the value that was sent."""
+    place, key = getattr(fault.get("source"), "value", "body"), str(fault.get("key", ""))
+    if (place, key) == ("body", "data"):
+        return IssueView(path="body", message="needed")
+    name = _SNAKE.sub(lambda found: found.group(1).upper(), key)
+    return IssueView(path=f"{place}.{name}", message=without_echo(str(fault.get("message", ""))))
 
 
 def _problem(request: Any, status: int, code: str, message: str, issues: list[IssueView]) -> Problem:

@@ -146,7 +146,8 @@ router = Router("/", route_handlers=[create_event, create_events, list_events, g
 
 
 def _new(item: EventCreate) -> events.NewEvent:
-    return events.NewEvent(**structs.asdict(item))
+    fields = structs.asdict(item)
+    return events.NewEvent(**{**fields, "payload": item.payload or {}, "metadata": item.metadata or {}})
 
 
 def _view(event: Event) -> EventView:

@@ -41,10 +41,18 @@ def once(
     remembered = idempotency.recall(connection, request.caller, key, route=route, body_hash=body_hash)
     if remembered is not None:
         reply = recall(remembered.ids)
-        return Response(reply, status_code=remembered.status, headers={"Idempotent-Replayed": "true"})
+        replayed = {"Idempotent-Replayed": "true", **_location(request, remembered.ids)}
+        return Response(reply, status_code=remembered.status, headers=replayed)
     done = act()
     idempotency.remember(connection, request.caller, key, Remembered(route, body_hash, done.status, done.ids))
     return Response(done.reply, status_code=done.status, headers=done.headers)
+
+
+def _location(request: ApiRequest, ids: list[str]) -> dict[str, str]:
+    """Return where a repeated creation can be read: its collection is the first part of the path behind /v1."""
+    if not request.route_handler.opt.get("located"):
+        return {}
+    return {"Location": f"/v1/{request.scope['path'].split('/')[2]}/{ids[0]}"}
 
 
 def _key(request: ApiRequest) -> str | None:

@@ -15,7 +15,7 @@ from app.api.threads import reading, writing
 from app.api.wire import MAX_BATCH, EpochMs, Id, Label, Object, Text, Wire, Words
 from app.caller import MEMORIES_READ, MEMORIES_WRITE
 from app.errors import Invalid
-from app.services import listing, memories, platforms, projects
+from app.services import listing, memories, platforms
 from app.store.fulltext import Filters
 from app.store.records import Memory, Source
 
@@ -64,7 +64,7 @@ class MemoryPatch(Wire, frozen=True, kw_only=True):
     files_modified: Words | UnsetType | None = UNSET
     metadata: Object | UnsetType | None = UNSET
     platform_source: Label | UnsetType | None = UNSET
-    pinned: bool | UnsetType = UNSET
+    pinned: bool | UnsetType | None = UNSET
     superseded_by: Id | UnsetType | None = UNSET
 
 
@@ -230,11 +230,10 @@ def list_memories(
         created_before=epoch_ms("createdBefore", created_before),
     )
     with request.database.read() as connection:
-        asked = projects.reach(connection, request.caller, project_id)
         found = listing.page(
             connection,
             request.caller,
-            asked,
+            _named(project_id),
             filters,
             limit=limit,
             cursor=cursor,
@@ -251,16 +250,21 @@ def list_memories_by_file(
     project_id: ProjectId = None,
     is_folder: Annotated[
         bool | None,
-        QueryParameter(name="isFolder", description="true: what lies below the path; false: the path itself."),
+        QueryParameter(
+            name="isFolder",
+            description="true: the folder and what lies below it, as when left out; false: the very file.",
+        ),
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> MemoryPage:
     """List what is known of files or folders: memories that read or modified them, newest first."""
+    if not all(each.strip() for each in path):
+        raise Invalid.field("query.path", "must not be blank")
+    filters = Filters(files=tuple(path), files_exact=is_folder is False)
     with request.database.read() as connection:
-        asked = projects.reach(connection, request.caller, project_id)
-        filters = Filters(files=tuple(path))
-        return _page(listing.page(connection, request.caller, asked, filters, limit=limit, cursor=cursor))
+        found = listing.page(connection, request.caller, _named(project_id), filters, limit=limit, cursor=cursor)
+    return _page(found)
 
 
 @get("/memories/{memory_id:str}", operation_id="getMemory", scope=MEMORIES_READ, versioned=True)
@@ -337,7 +341,7 @@ _LISTS: Final = frozenset({"facts", "concepts", "files_read", "files_modified"})
 
 
 def _changes(data: MemoryPatch) -> dict[str, Any]:
-    """Return what a PATCH sets. A list or an object that is cleared is empty, a type falls back to the kind."""
+    """Return what a PATCH sets. A list, an object or a flag that is cleared is empty, a type falls back to the kind."""
     changes = {name: value for name, value in msgspec.structs.asdict(data).items() if value is not UNSET}
     if "content" in changes:
         content = changes.pop("content")
@@ -348,6 +352,8 @@ def _changes(data: MemoryPatch) -> dict[str, Any]:
         changes[name] = changes[name] or []
     if "metadata" in changes:
         changes["metadata"] = changes["metadata"] or {}
+    if "pinned" in changes:
+        changes["pinned"] = changes["pinned"] or False
     if "type" in changes:
         changes["type"] = _type(changes["type"], "body.type")
     return changes
@@ -359,6 +365,10 @@ def _unless_changed(if_match: str | None) -> Callable[[Memory], bool]:
         return lambda _: True
     wanted = {tag.strip() for tag in if_match.split(",")}
     return lambda memory: _etag(memory) in wanted
+
+
+def _named(project_id: str | None) -> tuple[str, ...]:
+    return () if project_id is None else (project_id,)
 
 
 def _etag(memory: Memory) -> str:

@@ -10,7 +10,7 @@ from app.api.request import ApiRequest
 from app.api.threads import reading, writing
 from app.api.wire import Label, Name, Object, Slug, Wire
 from app.caller import MEMORIES_READ, MEMORIES_WRITE, TEAM_ADMIN
-from app.services import projects, purging
+from app.services import projects, purging, stats
 from app.store.records import Project
 
 
@@ -56,6 +56,34 @@ class ProjectPage(Wire, frozen=True, kw_only=True):
 
     projects: list[ProjectView]
     next_cursor: str | None
+
+
+class VectorLag(Wire, frozen=True, kw_only=True):
+    """What the vector index still waits for."""
+
+    pending: int
+    failed: int
+    oldest_pending_seconds: int | None
+
+
+class StatsView(Wire, frozen=True, kw_only=True):
+    """What a project holds, in numbers. Days are UTC, bytes those of the stored text."""
+
+    project_id: str
+    memories: int
+    sessions: int
+    events: int
+    by_kind: dict[str, int]
+    by_type: dict[str, int]
+    by_day: dict[str, int]
+    storage_bytes: int
+    vectors: VectorLag
+
+
+class StatsReply(Wire, frozen=True, kw_only=True):
+    """The numbers of one project."""
+
+    stats: StatsView
 
 
 class ProjectDeleted(Wire, frozen=True, kw_only=True):
@@ -114,6 +142,17 @@ def get_project(request: ApiRequest, project_id: PathId) -> ProjectReply:
         return _reply(projects.get(connection, request.caller, project_id))
 
 
+@get("/projects/{project_id:str}/stats", operation_id="getProjectStats", scope=MEMORIES_READ)
+@reading
+def get_project_stats(request: ApiRequest, project_id: PathId) -> StatsReply:
+    """Count what a project holds, by kind, type and day, and how far its vectors lag behind."""
+    with request.database.read() as connection:
+        found = stats.of_project(connection, request.caller, project_id)
+    lag = VectorLag(pending=found.pending, failed=found.failed, oldest_pending_seconds=found.oldest_pending_seconds)
+    counts = {name: getattr(found, name) for name in StatsView.__struct_fields__ if name != "vectors"}
+    return StatsReply(stats=StatsView(**counts, vectors=lag))
+
+
 @patch("/projects/{project_id:str}", operation_id="updateProject", scope=TEAM_ADMIN)
 @writing
 def update_project(request: ApiRequest, project_id: PathId, data: JSONBody[ProjectPatch]) -> ProjectReply:
@@ -126,7 +165,7 @@ def update_project(request: ApiRequest, project_id: PathId, data: JSONBody[Proje
 
 
 @delete("/projects/{project_id:str}", operation_id="deleteProject", scope=TEAM_ADMIN, status_code=200)
-@writing
+@reading  # it takes the write lock batch by batch: among the writers it would keep them out until it is done
 def delete_project(request: ApiRequest, project_id: PathId) -> ProjectDeleted:
     """Delete a project with everything of it: sessions, events, memories, its keys."""
     purging.remove_project(request.database, request.caller, project_id)
@@ -134,7 +173,7 @@ def delete_project(request: ApiRequest, project_id: PathId) -> ProjectDeleted:
 
 
 @delete("/projects/{project_id:str}/memory", operation_id="purgeProjectMemory", scope=TEAM_ADMIN, status_code=200)
-@writing
+@reading  # it takes the write lock batch by batch: among the writers it would keep them out until it is done
 def purge_project_memory(request: ApiRequest, project_id: PathId) -> ProjectPurged:
     """Delete every memory of a project; the project stays."""
     removed = purging.remove_memories(request.database, request.caller, project_id)
@@ -147,6 +186,7 @@ router = Router(
         list_projects,
         create_project,
         get_project,
+        get_project_stats,
         update_project,
         delete_project,
         purge_project_memory,

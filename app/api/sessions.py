@@ -103,12 +103,22 @@ def get_session(request: ApiRequest, session_id: PathId) -> SessionReply:
         return _reply(sessions.get(connection, request.caller, session_id))
 
 
-@post("/sessions/{session_id:str}/end", operation_id="endSession", scope=MEMORIES_WRITE, status_code=200)
+@post(
+    "/sessions/{session_id:str}/end", operation_id="endSession", scope=MEMORIES_WRITE, status_code=200, idempotent=True
+)
 @writing
-def end_session(request: ApiRequest, session_id: PathId, data: JSONBody[SessionEnd | None] = None) -> SessionReply:
+def end_session(
+    request: ApiRequest, session_id: PathId, data: JSONBody[SessionEnd | None] = None
+) -> Response[SessionReply]:
     """End a session; the first end time stands."""
+
+    def act() -> Done[SessionReply]:
+        return Done([session_id], 200, _reply(sessions.end(connection, request.caller, session_id)))
+
     with request.database.write() as connection:
-        return _reply(sessions.end(connection, request.caller, session_id))
+        return once(
+            request, connection, act=act, recall=lambda ids: _reply(sessions.get(connection, request.caller, ids[0]))
+        )
 
 
 router = Router("/", route_handlers=[start_session, list_sessions, get_session, end_session], tags=["sessions"])

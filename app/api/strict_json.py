@@ -11,14 +11,17 @@ from app.errors import Invalid, Issue
 MAX_NESTING: Final = 32
 
 _PATH: Final = re.compile(r" - at `\$?(.*)`$")
-_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ESCAPED_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-_SHAPE: Final = re.compile(r"`(\w+)`")
+_FIELD: Final = re.compile(r"`(\w{1,100})`")
+_ECHO: Final = re.compile(r"Invalid enum value .*", re.DOTALL)
 
 
 def decode(body: bytes, wanted: Any) -> Any:
     """Return the body as a value of the type `wanted`; Invalid names the field and what is allowed."""
-    if _nesting(body) > MAX_NESTING:
+    if _is_too_deep(body):
         raise Invalid.field("body", f"nested deeper than {MAX_NESTING}")
     if b"\\u0000" in body and _ESCAPED_NUL.search(body):
         raise Invalid.field("body", "text must not contain NUL")
@@ -39,23 +42,23 @@ def _named(message: str) -> Invalid:
     """Turn msgspec's `Expected …, got … - at `$.limit`` into an error with the path of the field."""
     found = _PATH.search(message)
     path = "body" + (found.group(1) if found else "")
-    reason = _PATH.sub("", message)
+    reason = without_echo(_PATH.sub("", message))
     if "unknown field" in reason or "missing required field" in reason:
-        field = _SHAPE.search(reason)
+        field = _FIELD.search(reason)
         path, reason = f"{path}.{field.group(1) if field else ''}", reason.split("`")[0].strip()
     return Invalid(f"{path}: {reason}", Issue(path, reason))
 
 
-def _nesting(body: bytes) -> int:
-    """Return how deep objects and arrays are nested, counted exactly only where it could be too deep."""
+def without_echo(reason: str) -> str:
+    """Return one of msgspec's reasons without the value that was sent."""
+    return _ECHO.sub("not one of the allowed values", reason)
+
+
+def _is_too_deep(body: bytes) -> bool:
+    """Say whether objects and arrays are nested too deep, by removing the innermost pairs as often as is allowed."""
     if body.count(b"[") + body.count(b"{") <= MAX_NESTING:
-        return 0
-    depth = deepest = 0
-    for token in _TOKENS.finditer(body):
-        mark = token.group()
-        if mark in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif mark in b"]}":
-            depth -= 1
-    return deepest
+        return False
+    brackets = _STRING.sub(b"", body).translate(_SQUARE, delete=_NO_BRACKETS)
+    for _ in range(MAX_NESTING):
+        brackets = brackets.replace(b"[]", b"")
+    return b"[]" in brackets or brackets.count(b"[") > MAX_NESTING

@@ -21,7 +21,7 @@ class LenientWire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT_LENGTH)]
-Name = Annotated[str, Meta(min_length=1, max_length=300)]
+Name = Annotated[str, Meta(min_length=1, max_length=300, pattern=r"\S")]
 Slug = Annotated[
     str,
     Meta(
@@ -31,7 +31,7 @@ Slug = Annotated[
     ),
 ]
 Label = Annotated[str, Meta(min_length=1, max_length=1_000)]
-Id = Annotated[str, Meta(min_length=1, max_length=200)]
+Id = Annotated[str, Meta(max_length=MAX_TEXT_LENGTH, description="An id, opaque: one of an odd form is unknown.")]
 EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS, description="Epoch milliseconds, UTC.")]
 Words = Annotated[list[Text], Meta(max_length=10_000)]
 Object = dict[str, Any]

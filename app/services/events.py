@@ -38,9 +38,9 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     content_session_id: str | None = None
     memory_session_id: str | None = None
     platform_source: str | None = None
-    payload: dict[str, Any] | None = None
+    payload: dict[str, Any] = {}
     source_event_id: str | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, Any] = {}
 
 
 def add(connection: Connection, caller: Caller, new: NewEvent) -> tuple[Event, bool]:
@@ -117,7 +117,7 @@ def _hash(new: NewEvent, session: Session | None) -> str:
         identity: list[Any] = ["id", new.source_event_id]
     else:
         known = session.content_session_id or session.id if session else None
-        run = new.content_session_id or known
+        run = new.content_session_id or known or new.memory_session_id
         identity = ["all", run, new.source_type, new.event_type, new.occurred_at_epoch, new.payload]
     return hashlib.sha256(msgspec.json.encode(identity, order="deterministic")).hexdigest()
 
@@ -134,8 +134,8 @@ def _event(caller: Caller, new: NewEvent, session: Session | None) -> Event:
         source_type=new.source_type,
         event_type=new.event_type,
         source_event_id=new.source_event_id,
-        payload=new.payload or {},
-        metadata=new.metadata or {},
+        payload=new.payload,
+        metadata=new.metadata,
         occurred_at_epoch=new.occurred_at_epoch,
         created_at_epoch=now_ms(),
     )

@@ -1,7 +1,10 @@
 """Is the database whole? Each fault is one sentence that says what to do about it."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
+import structlog
 from sqlalchemy import func
 
 from app.store import migrations
@@ -9,6 +12,14 @@ from app.store.database import Database
 from app.store.fulltext import care, rebuilding
 from app.store.models import memory_items
 from app.store.scope import every
+
+_log = structlog.get_logger(__name__)
+
+SLICE_ROWS: Final = 200
+
+
+class _Stopped(Exception):
+    """The server stops."""
 
 
 def faults(database: Database) -> list[str]:
@@ -32,13 +43,39 @@ def rebuild_full_text(database: Database, progress: Callable[[int], None]) -> in
     return rebuilding.rebuild(database, progress)
 
 
-def heal(database: Database) -> bool:
-    """At start: rebuild full text when it looks wrong at a cheap glance; return whether that was needed."""
-    with database.read() as connection:
-        if care.is_full_text_in_step(connection):
-            return False
-    rebuilding.rebuild(database)
-    return True
+class Healing:
+    """Looks after full text while a server runs: at a glance first, then word by word, a slice at each look."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._looked_at = 0
+        self._stopping = False
+
+    def look(self) -> None:
+        """Check the next slice, at a glance before the first one; rebuild full text when it differs."""
+        with self._database.read() as connection:
+            differs = self._looked_at == 0 and not care.is_full_text_in_step(connection)
+            before = self._looked_at
+            if not differs:
+                differs, self._looked_at = care.differs_behind(connection, before, rows=SLICE_ROWS)
+        if differs:
+            self._mend()
+        elif self._looked_at == before:
+            self._looked_at = 0
+
+    def stop(self) -> None:
+        """Interrupt a rebuild; it begins again after the next start."""
+        self._stopping = True
+
+    def _mend(self) -> None:
+        _log.warning("full_text_differs", mended_by="rebuilding")
+        with suppress(_Stopped):
+            _log.info("full_text_rebuilt", memories=rebuilding.rebuild(self._database, self._go_on))
+        self._looked_at = 0
+
+    def _go_on(self, _: int) -> None:
+        if self._stopping:
+            raise _Stopped
 
 
 def count_memories(database: Database) -> int:

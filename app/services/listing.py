@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import Connection, TextClause, text
 
 from app.caller import Caller
-from app.services import paging
+from app.services import paging, projects
 from app.store.fulltext import Filters, Scope
 from app.store.fulltext.filtering import Conditions, conditions
 from app.store.models import memory_items
@@ -20,18 +20,19 @@ _COLUMNS: Final = columns(_M, Memory)
 def page(
     connection: Connection,
     caller: Caller,
-    project_ids: Sequence[str],
+    named: Sequence[str],
     filters: Filters,
     *,
     limit: int,
     cursor: str | None,
     oldest_first: bool = False,
 ) -> paging.Page[Memory]:
-    """Return the memories of these projects that the filters let through, newest first unless told otherwise.
+    """Return the memories that the filters let through, newest first unless told otherwise.
 
-    The projects must be within the caller's reach: see projects.reach().
+    Of the named projects; of all that the caller reaches when none is named. Forbidden for one out of reach.
     """
-    allowed = conditions(Scope(caller.team_id or "", tuple(project_ids)), filters)
+    project_ids = projects.reach(connection, caller, named)
+    allowed = conditions(Scope(caller.team_id or "", project_ids), filters)
     statement = owned(_M, caller, *_COLUMNS).where(_clause(allowed))
     if len(project_ids) == 1:  # lets SQLite walk the index of one project instead of the team's
         statement = statement.where(_M.c.project_id == project_ids[0])
@@ -42,7 +43,7 @@ def page(
         (_M.c.created_at_epoch, _M.c.seq),
         limit=limit,
         cursor=cursor,
-        bound_to=paging.binding(caller, ["memories", sorted(project_ids), filters, oldest_first]),
+        bound_to=paging.binding(caller, ["memories", sorted(named), filters, oldest_first]),
         oldest_first=oldest_first,
     )
 

@@ -66,37 +66,24 @@ class NewMemory(msgspec.Struct, frozen=True, kw_only=True):
 def add(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
     """Store a memory; return it and whether it is new: the same content again is the standing row.
 
-    Raises Forbidden for a project out of reach, NotFound for a session or superseding memory out of reach, Invalid
-    when nothing in it could be searched for.
+    Raises Invalid when nothing in it could be searched for, Forbidden for a project out of reach, NotFound for a
+    session or superseding memory out of reach.
     """
-    caller.require(MEMORIES_WRITE)
-    projects.require(connection, caller, new.project_id)
-    if new.server_session_id is not None:
-        sessions.require_of_project(connection, caller, new.server_session_id, new.project_id)
-    if new.superseded_by is not None:
-        _require_replacement(connection, caller, new.superseded_by, new.project_id)
-    memory, is_new = insert_once(connection, caller, new)
-    if is_new:
-        _record(connection, caller, "memory.create", memory)
-    return memory, is_new
+    return _add(connection, caller, _composed(caller, new))
 
 
 def add_batch(connection: Connection, caller: Caller, batch: Sequence[NewMemory]) -> list[Memory]:
     """Store memories, all or none, in input order; repeats resolve to one row."""
-    return [add(connection, caller, new)[0] for new in batch]
+    composed = [_composed(caller, new, f"body[{place}]") for place, new in enumerate(batch)]
+    return [_add(connection, caller, memory)[0] for memory in composed]
 
 
 def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
     """Write the row unless the same content stands in the same project, session and kind.
 
-    The references of `new` have been checked: this is for add() and for imports, which audit themselves.
+    The references of `new` have been checked: this is for imports, which audit themselves.
     """
-    memory = _composed(caller, new)
-    standing = _SAME.first(connection, {**parameters(caller), **_identity(memory)})
-    if standing is not None:
-        return standing, False
-    _INSERT.run(connection, _stored(memory))
-    return memory, True
+    return _insert_once(connection, caller, _composed(caller, new))
 
 
 def get(connection: Connection, caller: Caller, memory_id: str) -> Memory:
@@ -171,7 +158,28 @@ def content_hash(fields: Sequence[str | Sequence[Any] | None]) -> str:
     return digest.hexdigest()
 
 
-def _composed(caller: Caller, new: NewMemory) -> Memory:
+def _add(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory, bool]:
+    caller.require(MEMORIES_WRITE)
+    projects.require(connection, caller, memory.project_id)
+    if memory.server_session_id is not None:
+        sessions.require_of_project(connection, caller, memory.server_session_id, memory.project_id)
+    if memory.superseded_by is not None:
+        _require_replacement(connection, caller, memory.superseded_by, memory.project_id)
+    stored, is_new = _insert_once(connection, caller, memory)
+    if is_new:
+        _record(connection, caller, "memory.create", stored)
+    return stored, is_new
+
+
+def _insert_once(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory, bool]:
+    standing = _SAME.first(connection, {**parameters(caller), **_identity(memory)})
+    if standing is not None:
+        return standing, False
+    _INSERT.run(connection, _stored(memory))
+    return memory, True
+
+
+def _composed(caller: Caller, new: NewMemory, path: str = "body") -> Memory:
     now = now_ms()
     memory = Memory(
         seq=0,
@@ -201,7 +209,7 @@ def _composed(caller: Caller, new: NewMemory) -> Memory:
         created_at_epoch=now if new.created_at_epoch is None else new.created_at_epoch,
         updated_at_epoch=now,
     )
-    _require_searchable(memory)
+    _require_searchable(memory, path)
     return msgspec.structs.replace(memory, content_hash=_hash(memory))
 
 
@@ -214,7 +222,7 @@ def _revised(standing: Memory, changes: dict[str, Any]) -> Memory:
     changed = msgspec.structs.replace(standing, **changes)
     if changed == standing:
         return standing
-    _require_searchable(changed)
+    _require_searchable(changed, "body")
     scope = (changed.server_session_id or "") if "server_session_id" in changes else standing.dedup_scope
     return msgspec.structs.replace(
         changed,
@@ -244,13 +252,13 @@ def _check_precondition(standing: Memory, precondition: Precondition) -> None:
         raise PreconditionFailed("The memory has changed since; read it again.")
 
 
-def _require_searchable(memory: Memory) -> None:
+def _require_searchable(memory: Memory, path: str) -> None:
     for name in _SEARCHABLE:
         value = getattr(memory, name)
         parts = [value] if isinstance(value, str) else value or []
         if any(isinstance(part, str) and part.strip() for part in parts):
             return
-    raise Invalid.field("body", f"one of {', '.join(_SEARCHABLE)} must hold text")
+    raise Invalid.field(path, f"one of {', '.join(_SEARCHABLE)} must hold text")
 
 
 def _hash(memory: Memory) -> str:

@@ -4,9 +4,10 @@ import base64
 import binascii
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec import Meta
 from sqlalchemy import ColumnElement, Connection, Select, tuple_
 
 from app.caller import Caller
@@ -30,7 +31,7 @@ class Page(Generic[R]):
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended: values of the order's columns, and what the cursor is bound to."""
 
-    at: list[int | float | str]
+    at: list[Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | str]
     bound_to: str
 
 

@@ -1,14 +1,15 @@
 """Projects: what a team works on, and the boundary of search and of project keys."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, or_, select, update
 
 from app.caller import MEMORIES_WRITE, TEAM_ADMIN, Caller
 from app.clock import new_id, now_ms
 from app.errors import Conflict, Forbidden, NotFound
 from app.services import audit, paging, slugs
-from app.store.models import memory_items, projects
+from app.store.models import agent_events, memory_items, projects
 from app.store.prepared import Prepared
 from app.store.records import Project, columns
 from app.store.scope import owned, owned_template, parameters
@@ -75,13 +76,12 @@ def require(connection: Connection, caller: Caller, project_id: str) -> None:
         raise Forbidden("The projectId is outside what this credential may use.")
 
 
-def reach(connection: Connection, caller: Caller, project_id: str | None) -> tuple[str, ...]:
-    """Return the ids of the projects that a request is about: the one it names, else all that the caller reaches."""
-    if project_id is not None:
+def reach(connection: Connection, caller: Caller, named: Sequence[str]) -> tuple[str, ...]:
+    """Return the projects that a request is about: those it names, else all that the caller reaches."""
+    for project_id in named:
         require(connection, caller, project_id)
-        return (project_id,)
-    if caller.project_id is not None:
-        return (caller.project_id,)
+    if named:
+        return tuple(named)
     return tuple(connection.scalars(owned(projects, caller, projects.c.id).order_by(projects.c.id)))
 
 
@@ -123,12 +123,31 @@ def change(connection: Connection, caller: Caller, project_id: str, changes: dic
     return get(connection, caller, project_id)
 
 
-def purge_some(connection: Connection, caller: Caller, project_id: str) -> int:
-    """Delete up to PURGE_BATCH memories of a project; return how many. Zero means that none are left."""
+def newest_memory(connection: Connection, caller: Caller, project_id: str) -> int:
+    """Return the highest key of a project's memories, 0 when it has none."""
     caller.require(TEAM_ADMIN)
     get(connection, caller, project_id)
-    some = select(memory_items.c.seq).where(memory_items.c.project_id == project_id).limit(PURGE_BATCH)
+    of_project = owned(memory_items, caller, func.max(memory_items.c.seq)).where(
+        memory_items.c.project_id == project_id
+    )
+    return connection.scalar(of_project) or 0
+
+
+def purge_some(connection: Connection, caller: Caller, project_id: str, *, up_to_seq: int) -> int:
+    """Delete at most PURGE_BATCH memories of a project, none newer than the key given; return how many."""
+    caller.require(TEAM_ADMIN)
+    get(connection, caller, project_id)
+    doomed = (memory_items.c.project_id == project_id) & (memory_items.c.seq <= up_to_seq)
+    some = select(memory_items.c.seq).where(doomed).limit(PURGE_BATCH)
     return connection.execute(delete(memory_items).where(memory_items.c.seq.in_(some.scalar_subquery()))).rowcount
+
+
+def purge_some_events(connection: Connection, caller: Caller, project_id: str) -> int:
+    """Delete at most PURGE_BATCH events of a project; return how many."""
+    caller.require(TEAM_ADMIN)
+    get(connection, caller, project_id)
+    some = select(agent_events.c.id).where(agent_events.c.project_id == project_id).limit(PURGE_BATCH)
+    return connection.execute(delete(agent_events).where(agent_events.c.id.in_(some.scalar_subquery()))).rowcount
 
 
 def remove(connection: Connection, caller: Caller, project_id: str) -> None:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import literal, select, text
 from sqlalchemy.exc import DBAPIError
 
 from app.errors import AppError
 from app.store import migrations
 from app.store.database import Database
+from app.store.models import metadata
 
 OK: Final = "ok"
 
@@ -21,10 +22,12 @@ class Readiness:
     writable: str = OK
 
     def try_writing(self) -> None:
-        """Commit something that changes nothing, so that a full disk or a read-only file shows."""
+        """Commit something that changes nothing: a full disk, a read-only file or a table that is gone shows."""
         try:
             with self.database.write() as connection:
                 connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+                for table in metadata.tables.values():
+                    connection.execute(select(literal(1)).select_from(table).limit(1))
             self.writable = OK
         except (AppError, DBAPIError, OSError):
             self.writable = "not writable"

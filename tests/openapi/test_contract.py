@@ -15,7 +15,7 @@ COMMITTED = Path(__file__).parents[2] / contract.PATH
 METHODS = {"get", "post", "put", "patch", "delete"}
 OPERATION_IDS = """
 getHealth getReadiness getHookHealth getHookReadiness getHookVersion getInfo
-listProjects createProject getProject updateProject deleteProject purgeProjectMemory
+listProjects createProject getProject updateProject deleteProject purgeProjectMemory getProjectStats
 startSession listSessions getSession endSession
 createEvent createEvents listEvents getEvent
 createMemory createMemories listMemories listMemoriesByFile getMemory updateMemory deleteMemory listMemorySources

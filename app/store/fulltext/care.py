@@ -19,6 +19,7 @@ from app.store.database import Database
 FULL_TEXT: Final = "memory_items_fts"
 REBUILD: Final = "run `cmem-server fts rebuild`"
 _SHOWN: Final = 20
+_FIRST_WORDS: Final = 100
 
 
 def faults(database: Database) -> list[str]:
@@ -56,6 +57,35 @@ def is_full_text_in_step(connection: Connection) -> bool:
     except DBAPIError:  # a shadow table is gone or unreadable
         return False
     return bool(indexed == kept)
+
+
+def differs_behind(connection: Connection, seq: int, *, rows: int) -> tuple[bool, int]:
+    """Look the words of the next memories up where they should be found; return whether any is missing, and how far.
+
+    It takes no lock. The first words of each field stand for all: an entry is written whole or not at all.
+    """
+    texts = connection.exec_driver_sql(
+        f"SELECT * FROM {FULL_TEXT}_content WHERE seq > ? ORDER BY seq LIMIT ?", (seq, rows)
+    )
+    for row in texts.mappings().all():
+        seq = row["seq"]
+        own = " ".join(f"{name} : {_phrase(text)}" for name, text in row.items() if name != "seq" and text)
+        if not _is_found(connection, seq, own):
+            return True, seq
+    return False, seq
+
+
+def _is_found(connection: Connection, seq: int, phrases: str) -> bool:
+    found = f"SELECT 1 FROM {FULL_TEXT} WHERE rowid = ? AND {FULL_TEXT} MATCH ?"
+    try:
+        return connection.exec_driver_sql(found, (seq, phrases)).first() is not None
+    except DBAPIError:  # the index cannot be read
+        return False
+
+
+def _phrase(text: str) -> str:
+    words = " ".join(text.split(maxsplit=_FIRST_WORDS)[:_FIRST_WORDS])
+    return '"' + words.replace('"', '""').replace("\0", " ") + '"'
 
 
 def differing_objects(connection: Connection) -> list[str]:

@@ -1,0 +1,15 @@
+"""What every failure looks like (RFC 9457)."""
+
+import httpx
+
+KEYS = {"type", "title", "status", "detail", "instance", "error", "message", "issues", "requestId"}
+
+
+def code_of(reply: httpx.Response) -> tuple[int, str]:
+    """Return status and code of a failure, after a look at its form."""
+    assert reply.headers["content-type"] == "application/problem+json", reply.text
+    body = reply.json()
+    assert body.keys() == KEYS
+    assert (body["status"], body["message"]) == (reply.status_code, body["detail"])
+    assert body["requestId"] == reply.headers["x-request-id"]
+    return reply.status_code, body["error"]
