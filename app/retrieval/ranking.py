@@ -158,5 +158,8 @@ def _adjacency(terms: Sequence[text.Term], worth: Vector, marked: Sequence[str])
 
 
 def _counts(patterns: Sequence[tuple[str, ...]], marked: Sequence[str]) -> Matrix:
-    counted = [[max(document.count(pattern) for pattern in term) for document in marked] for term in patterns]
-    return np.array(counted, float).reshape(len(patterns), len(marked))
+    counted = np.zeros((len(patterns), len(marked)))
+    for row, term in zip(counted, patterns, strict=True):
+        for pattern in term:
+            np.maximum(row, [document.count(pattern) for document in marked], out=row)
+    return counted

@@ -35,6 +35,7 @@ _WORD = re.compile(
     rf"|(?<=[{UNSPACED}])[^\w\s]+(?=[{UNSPACED}])",
     re.IGNORECASE,
 )
+_ASCII_WORD = re.compile("[0-9A-Za-z]+")
 _PLAIN_WORD = re.compile(r"[^\W_]+")
 _HOLDS_UNSPACED = re.compile(f"[{UNSPACED}]").search
 _IS_SYMBOL = re.compile(f"[{SYMBOLS}]").match
@@ -84,12 +85,12 @@ def normalise(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """Return the folded words of a text in order; an identifier in camelCase is followed by its parts."""
-    return [word for raw in _WORD.findall(normalise(text)) for word in _forms(raw)]
+    return [word for raw in _raw_words(text) for word in _forms(raw)]
 
 
 def marked(text: str) -> str:
     """Return the stems of a text as `<stem>` one after another, so that `str.count` counts words and phrases."""
-    return "".join(map(_marked_forms, _WORD.findall(normalise(text))))
+    return "".join(map(_marked_forms, _raw_words(text)))
 
 
 def index_text(fields: Iterable[str | None]) -> str | None:
@@ -156,9 +157,16 @@ def _mark_end(original: str, end: int) -> int:
     return end
 
 
+def _raw_words(text: str) -> list[str]:
+    # most text is plain English, for which a plain pattern does it in half the time
+    if text.isascii() and "+" not in text and "#" not in text:
+        return _ASCII_WORD.findall(text)
+    return _WORD.findall(normalise(text))
+
+
 def _chunk_terms(chunk: str) -> Iterator[Term]:
     """Pairs of unspaced characters, single words, and an identifier both as a whole and in parts."""
-    raw = _WORD.findall(normalise(chunk))
+    raw = _raw_words(chunk)
     runs = [list(run) for unspaced, run in groupby(raw, key=is_unspaced) if not unspaced]
     for run in runs:
         # rows of other programs have no extra words: an identifier also counts in the index's own spelling
