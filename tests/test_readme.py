@@ -4,9 +4,7 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from app.cli import main, serve
 from app.services import credentials
 from app.settings import Settings
+from tests.serving import serving
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -54,14 +53,9 @@ def tracked_files() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def first_run(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """`cmem-server serve` on an empty folder: the variables that it tells a newcomer to export."""
-    environment = {"PATH": os.environ["PATH"], "CMEM_DATA_DIR": str(tmp_path), "CMEM_VECTORS": "off"}
-    command = [sys.executable, "-m", "app", "serve", "--port", "0"]
-    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        exported = next(line for line in server.stdout if line.startswith("export "))
-        yield dict(pair.split("=", 1) for pair in exported.removeprefix("export ").split())
-        server.send_signal(signal.SIGTERM)
+    """What `serve` on an empty folder tells a newcomer to export."""
+    with serving(tmp_path) as started:
+        yield started.exported
 
 
 def by_curl(exported: dict[str, str]) -> list[Any]:
