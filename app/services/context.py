@@ -7,7 +7,7 @@ from typing import Final, Literal
 from sqlalchemy import Connection
 
 from app.caller import Caller
-from app.retrieval import context, text
+from app.retrieval import context
 from app.services import search
 from app.services.search import Found, Hit, Searching
 from app.store.fulltext import NO_FILTERS, Filters
@@ -69,7 +69,7 @@ def tell(searching: Searching, connection: Connection, caller: Caller, asked: As
     relevant = _relevant(found, asked.min_score)
     block = context.block(
         [_entry(hit.memory) for hit in relevant],
-        text.terms(asked.query),
+        found.terms,
         limit=asked.limit,
         max_characters=asked.max_chars,
         max_characters_per_memory=asked.max_chars_per_memory,

@@ -80,7 +80,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One page of a search, and how it came about."""
+    """One page of a search, how it came about, and the terms that were looked for in the end."""
 
     hits: Sequence[Hit]
     strategy: Strategy
@@ -89,6 +89,7 @@ class Found:
     chroma_available: bool = False
     fallback_reason: FallbackReason | None = None
     notice: str | None = None
+    terms: Sequence[text.Term] = ()
     duration_ms: int = 0
 
 
@@ -153,6 +154,7 @@ class Searching:
             chroma_available=reached.reached_index,
             fallback_reason=reached.reason,
             notice=reached.notice,
+            terms=reached.terms,
         )
 
     def _reached(self, connection: Connection, scope: Scope, asked: Asked) -> "_Reached":
