@@ -91,6 +91,10 @@ class MeaningLeg:
         """Return which share of a query the model can read, 0…1."""
         return scripts.readable_share(query[: text.MAX_QUERY_CHARS], self._meaning.reads)
 
+    def close(self) -> None:
+        """Let the threads go; questions that still wait are dropped."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     def _send(self, project_ids: Sequence[str], query: str, limit: int, deadline: float) -> Future[list[Candidate]]:
         seconds = max(deadline - time.monotonic(), 0.0)
         return self._threads.submit(self._meaning.candidates, project_ids, query, limit=limit, seconds=seconds)

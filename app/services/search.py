@@ -114,6 +114,11 @@ class Searching:
         self._meaning = None if meaning is None else MeaningLeg(full_text, meaning)
         self._keyword = KeywordLeg(full_text, half_life_days=recency_half_life_days)
 
+    def close(self) -> None:
+        """Let go of what works in the background."""
+        if self._meaning is not None:
+            self._meaning.close()
+
     def search(self, connection: Connection, caller: Caller, asked: Asked) -> Found:
         """Return a page of what answers the query within the filters; without a query, the filtered rows by time.
 

@@ -38,7 +38,7 @@ def ask(shelf: Library, query: str, **options) -> Found:
     meaning = options.pop("meaning", shelf.index.meaning)
     searching = Searching(sqlite, recency_half_life_days=90.0, meaning=meaning)
     asked = Asked(**{"project_ids": (shelf.project_id,), "query": query, **options})
-    with shelf.database.read() as connection:
+    with closing(searching), shelf.database.read() as connection:
         return searching.search(connection, shelf.caller, asked)
 
 
