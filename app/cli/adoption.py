@@ -23,7 +23,7 @@ def adopt_vectors(folder: Path, team: str, as_json: bool) -> None:
         index = required(maybe_index)
         caller = console.within(database, team)
         try:
-            index.collections.connect()
+            index.connect()
         except NotInitialized:
             with database.write() as connection:
                 asked = vector_adoption.request(connection, caller, folder)

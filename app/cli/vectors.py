@@ -106,7 +106,7 @@ def _repair(
         caller, project_id = _reach(database, team, project)
         with progress_bar(repair) as progress:
             try:
-                index.collections.connect()
+                index.connect()
             except NotInitialized:
                 with database.write() as connection:
                     asked = service.request(

@@ -13,7 +13,7 @@ import structlog
 from app import clock
 from app.store.database import Database
 from app.vectors.chroma.collections import Collections, Model
-from app.vectors.chroma.connection import Connection
+from app.vectors.chroma.connection import BACKOFF_SECONDS, Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer, Server
 from app.vectors.embedding import Embedder
 from app.vectors.embedding.background import BackgroundEmbedding
@@ -30,7 +30,7 @@ VectorState = Literal["off", "connecting", "ready", "unavailable"]
 Mode = Literal["embedded", "http"]
 
 _POLL_SECONDS: Final = 0.25
-_PAUSE_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class Choice:
     embedder: Embedder
     earlier: Sequence[Embedder] = ()
     threads: int = os.cpu_count() or 1
+    backoff_seconds: float = BACKOFF_SECONDS
 
 
 class Interrupted(Exception):
@@ -59,7 +60,7 @@ class VectorIndex:
         self.mode = choice.mode
         self.embedder = choice.embedder
         self._owns_folder = choice.mode == "embedded"
-        self._connection = Connection(server)
+        self._connection = Connection(server, backoff_seconds=choice.backoff_seconds)
         self._survey_due = threading.Event()
         self._survey_due.set()
         self.collections = Collections(
@@ -77,7 +78,7 @@ class VectorIndex:
         self._mirroring: threading.Thread | None = None
         self._rebuilding: threading.Thread | None = None
         self._last_failure: str | None = None
-        self._has_looked = False
+        self._has_connected = False
 
     @property
     def state(self) -> VectorState:
@@ -115,6 +116,13 @@ class VectorIndex:
         self._embedding.close()
         self.mirror.release()
 
+    def connect(self) -> None:
+        """Connect, and give back what dead owners of the folder had claimed. Raises VectorsUnavailable."""
+        self.collections.connect()
+        if self._owns_folder and not self._has_connected:
+            self.mirror.release_all()
+            self._has_connected = True
+
     def probe(self) -> Probed:
         """Go through connect, list, embed and query."""
         return probe(self.collections, self.embedder)
@@ -132,7 +140,7 @@ class VectorIndex:
     def _round(self) -> float:
         """Do one batch; return how long to pause."""
         try:
-            self.collections.connect()
+            self.connect()
             if self._survey_due.is_set():
                 self._look_around()
             taken = self.mirror.drain_once()
@@ -150,9 +158,6 @@ class VectorIndex:
 
     def _look_around(self) -> None:
         """Ask for what is missing: a collection that is empty, of another model, or of a project that is no more."""
-        if self._owns_folder and not self._has_looked:
-            self.mirror.release_all()
-            self._has_looked = True
         survey = self.repair.survey()
         self._survey_due.clear()
         for project_id in survey.empty:

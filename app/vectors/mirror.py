@@ -41,6 +41,7 @@ class Mirror:
         self._owner = owner
         self._emptied: set[str] = set()
         self._guard = threading.Lock()
+        self._draining = threading.Lock()
         self.swapping = threading.Lock()
         """Held while confirmed writes are settled, and by whoever puts another collection in a serving one's place."""
 
@@ -70,7 +71,18 @@ class Mirror:
         return taken
 
     def drain_once(self) -> int:
-        """Take one batch; return how many entries it had."""
+        """Take one batch; return how many entries it had. Zero also means that no other thread is at one."""
+        with self._draining:
+            return self._drain_batch()
+
+    def enqueue_project(self, project_id: str) -> None:
+        """Ask for every memory of a project; what is unchanged costs a comparison and no embedding."""
+        last: int | None = 0
+        while last is not None:
+            with self._database.write() as connection:
+                last = outbox.enqueue_slice(connection, project_id, after_seq=last, now_ms=clock.now_ms())
+
+    def _drain_batch(self) -> int:
         self._refill_emptied()
         now_ms = clock.now_ms()
         with self._database.read() as connection:
@@ -85,13 +97,6 @@ class Mirror:
             self.release()
             raise
         return len(entries)
-
-    def enqueue_project(self, project_id: str) -> None:
-        """Ask for every memory of a project; what is unchanged costs a comparison and no embedding."""
-        last: int | None = 0
-        while last is not None:
-            with self._database.write() as connection:
-                last = outbox.enqueue_slice(connection, project_id, after_seq=last, now_ms=clock.now_ms())
 
     def _refill_emptied(self) -> None:
         with self._guard:

@@ -144,7 +144,7 @@ def test_an_endpoint_is_asked_in_batches_and_its_order_restored(server, remote):
     texts = [f"text {n}" for n in range(150)]
     expected = embedding.unit(np.asarray([vector_of(text) for text in texts], dtype=np.float32))
     assert np.allclose(remote.embed(texts), expected, atol=1e-6)
-    assert [count for _, _, count in server.requests[:3]] == [64, 64, 22]
+    assert [count for _, _, count in server.requests] == [64, 64, 22, 1]
 
 
 def test_an_endpoint_gets_the_key_and_no_log_or_repr_does(server, remote):
@@ -172,6 +172,15 @@ def test_a_refused_key_is_not_retried(server, remote):
     server.failures[:] = [401, 200]
     with pytest.raises(EmbedderFailed, match="status 401"):
         remote.embed(["text"])
+    assert len(server.requests) == 1
+
+
+def test_a_question_is_asked_once_and_then_not_for_a_while(server, remote):
+    """Nobody who searches waits for an endpoint that has just failed."""
+    server.failures[:] = [503, 200]
+    for _ in range(2):
+        with pytest.raises(EmbedderFailed):
+            remote.embed_query("text")
     assert len(server.requests) == 1
 
 

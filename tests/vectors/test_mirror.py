@@ -244,9 +244,9 @@ def test_a_long_import_does_not_hold_up_what_clients_write(library: Library):
 
 def wait_until(condition, *, seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert condition()
+    assert met
 
 
 def test_in_the_background_a_write_is_found_soon(library: Library):
@@ -275,6 +275,7 @@ def test_a_folder_deleted_under_the_running_server_is_filled_again(library: Libr
     wait_until(lambda: library.outbox() == [])
     shutil.rmtree(library.folder / "chroma")
     library.add(**BREAD)
+    wait_until(lambda: (library.folder / "chroma" / "chroma.sqlite3").exists() and library.outbox() == [])
     wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
 
 

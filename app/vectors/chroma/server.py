@@ -65,12 +65,13 @@ class RemoteServer:
 class ChildServer:
     """Chroma on a folder, in a child process that ends with this one. One per folder, whatever the process."""
 
-    def __init__(self, folder: Path, *, owner_name: str = "cmem-server", open_collections: int = 256) -> None:
+    def __init__(self, folder: Path, *, owner_name: str = "cmem-server", open_collections: int = 100) -> None:
         """`open_collections` bounds memory: each takes about 2.6 MB, and only a new child gives it back."""
         self.open_collections = open_collections
         self._folder = folder
         self._lock = FolderLock(folder.with_name(folder.name + ".lock"), owner_name=owner_name)
         self._config = folder.with_name(folder.name + ".server.yaml")
+        self._log_file = folder.with_name(folder.name + ".log")
         self._guard = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._address = ""
@@ -115,15 +116,16 @@ class ChildServer:
 
     def _spawn(self, lock: int) -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C at the terminal is for us, the child stops when we are done with it.
-        return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-m", "app.vectors.chroma.child", str(self._config)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if not name.startswith("CHROMA_")},
-            pass_fds=(lock,),
-            start_new_session=True,
-        )
+        with self._log_file.open("wb") as log:
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-m", "app.vectors.chroma.child", str(self._config)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={name: value for name, value in os.environ.items() if not name.startswith("CHROMA_")},
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
 
     def _wait_until_it_listens(self, port: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -132,7 +134,7 @@ class ChildServer:
                 return
             time.sleep(_POLL_SECONDS)
         self._stop()
-        raise ConnectionLost("The embedded Chroma did not start.")
+        raise ConnectionLost(f"The embedded Chroma did not start; {self._log_file.name} may say why.")
 
     def _stop(self) -> None:
         """End the child, politely first: closing its input does it, the signal does it sooner."""

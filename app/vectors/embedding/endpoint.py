@@ -20,6 +20,8 @@ _RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _ATTEMPTS: Final = 3
 _QUERY_SECONDS: Final = 2.0
 """Somebody waits for a question's vector: one attempt, and a search by words if it fails."""
+_QUERY_PAUSE_SECONDS: Final = 10.0
+"""After a failed attempt nobody waits for another one so soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class EndpointEmbedder:
         self._timeout_seconds = timeout_seconds
         self._client = httpx.Client(headers=headers, trust_env=False)
         self._sleep = sleep
-        self._dimensions = embedding.Once(lambda: int(self._ask(["dimensions"]).shape[1]))
+        self._retry_query_at = float("-inf")
+        self._dimensions = embedding.Once(lambda: int(self._ask_once("dimensions").shape[0]))
 
     @property
     def model_id(self) -> str:
@@ -68,8 +71,7 @@ class EndpointEmbedder:
 
     def embed_query(self, text: str) -> Vectors:
         """Return the unit vector of a question, asked for once."""
-        vector: Vectors = embedding.unit(self._ask([text[:_MAX_CHARS]], attempts=1, seconds=_QUERY_SECONDS))[0]
-        return vector
+        return self._ask_once(text[:_MAX_CHARS])
 
     def reads(self, script: str) -> bool:
         """Say yes: an operator who chose an endpoint chose a model for their languages."""
@@ -78,6 +80,17 @@ class EndpointEmbedder:
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
+
+    def _ask_once(self, text: str) -> Vectors:
+        """Ask for one vector without a second try; after a failure refuse at once for a while."""
+        if time.monotonic() < self._retry_query_at:
+            raise EmbedderFailed("The embedding endpoint has just failed.")
+        try:
+            vector: Vectors = embedding.unit(self._ask([text], attempts=1, seconds=_QUERY_SECONDS))[0]
+        except EmbedderFailed:
+            self._retry_query_at = time.monotonic() + _QUERY_PAUSE_SECONDS
+            raise
+        return vector
 
     def _ask(self, texts: list[str], *, attempts: int = _ATTEMPTS, seconds: float | None = None) -> Vectors:
         """Ask for one batch, again after a passing failure with a pause that grows and is jittered."""

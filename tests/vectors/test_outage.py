@@ -1,0 +1,125 @@
+"""Chroma stops and comes back in the middle of writing: nothing is lost, nothing is left over."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.vectors import embedding
+from app.vectors.chroma.server import _free_port
+from app.vectors.embedding import Vectors
+from app.vectors.index import Choice, VectorIndex
+from tests.vectors.library import Library
+
+WRITES = 500
+
+
+class Quick:
+    """Vectors of a text's hash: what is tried here is not their meaning."""
+
+    model_id, version, dimensions = "quick", "1", 8
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        rows = [np.random.default_rng(sum(text.encode())).normal(size=self.dimensions) for text in texts]
+        return embedding.unit(np.asarray(rows, dtype=np.float32).reshape(len(rows), self.dimensions))
+
+    def embed_query(self, text: str) -> Vectors:
+        return self.embed([text])[0]
+
+    def reads(self, script: str) -> bool:
+        return True
+
+
+@pytest.fixture
+def port() -> int:
+    return _free_port()
+
+
+@pytest.fixture
+def library(tmp_path: Path, port: int) -> Iterator[Library]:
+    made = Library(tmp_path, Quick())
+    made.index.close()
+    yield made
+    made.close()
+
+
+@contextmanager
+def chroma(folder: Path, port: int) -> Iterator[None]:
+    """Run a Chroma server as an operator does; kill it like a power cut does."""
+    command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(folder)]
+    with subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        yield
+        process.kill()
+
+
+@contextmanager
+def mirroring(library: Library, port: int) -> Iterator[VectorIndex]:
+    """Run the mirror against that server."""
+    choice = Choice(
+        mode="http",
+        folder=library.folder,
+        url=f"http://127.0.0.1:{port}",
+        embedder=library.embedder,
+        backoff_seconds=0.2,
+    )
+    index = VectorIndex(library.database, choice)
+    index.start()
+    yield index
+    index.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not (met := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert met
+
+
+def test_after_an_outage_and_a_restart_the_index_is_exact(library: Library, port: int, tmp_path: Path):
+    """500 writes with edits and deletes, Chroma killed and started among them, then we restart: no difference."""
+    folder = tmp_path / "remote"
+    written: list[str] = []
+
+    def write(count: int) -> None:
+        for number in range(count):
+            written.append(library.add(title=f"Memory {len(written)}", narrative="words", facts=[f"fact {number}"]))
+            if number % 7 == 0:
+                library.change(written[-1], narrative="other words")
+            if number % 11 == 0:
+                library.remove(written.pop())
+
+    with mirroring(library, port) as index:
+        with chroma(folder, port):
+            wait_until(lambda: index.state == "ready")
+            write(WRITES // 3)
+        write(WRITES // 3)
+        with chroma(folder, port):
+            write(WRITES - 2 * (WRITES // 3))
+    with chroma(folder, port), mirroring(library, port) as restarted:
+        wait_until(lambda: restarted.state == "ready")
+        wait_until(lambda: library.outbox() == [])
+        found = restarted.repair.compare(library.project_id)
+    assert (found.missing, found.stale, found.ghost, found.pending) == (0, 0, 0, 0)
+    assert found.documents == 2 * len(written)
+
+
+def test_what_was_deleted_during_an_outage_is_not_found_afterwards(library: Library, port: int, tmp_path: Path):
+    """The deletion waited in the outbox."""
+    folder = tmp_path / "remote"
+    with mirroring(library, port) as index:
+        with chroma(folder, port):
+            wait_until(lambda: index.state == "ready")
+            gone, kept = library.add(narrative="to be deleted"), library.add(narrative="to be kept")
+            wait_until(lambda: library.outbox() == [])
+        library.remove(gone)
+        with chroma(folder, port):
+            wait_until(lambda: library.outbox() == [])
+            near = index.meaning.candidates([library.project_id], "to be deleted", limit=5)
+    assert [candidate.memory_id for candidate in near] == [kept]
