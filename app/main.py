@@ -61,7 +61,11 @@ def create_app(settings: Settings) -> Litestar:
     app.state[PARTS] = Parts(
         database=database,
         workers=workers,
-        search=Searching(sqlite, recency_half_life_days=settings.recency_half_life_days),
+        search=Searching(
+            sqlite,
+            recency_half_life_days=settings.recency_half_life_days,
+            meaning=index.meaning if index else None,
+        ),
         authentication=Authentication(
             database=database,
             workers=workers,
@@ -118,6 +122,7 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
         await parts.metering.store_or_log(parts.workers)
         flush()
         parts.operations.close()
+        parts.search.close()
         if parts.vectors:
             parts.vectors.close()
         parts.authentication.close()
