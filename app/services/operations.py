@@ -110,7 +110,7 @@ class Runner:
         self._thread = threading.Thread(target=self._run, name="operations", daemon=True)
         self._thread.start()
 
-    def close(self, *, grace_seconds: float = 5.0) -> None:
+    def close(self, *, grace_seconds: float = 3.0) -> None:
         """Stop; what runs is given back and goes on after the next start."""
         self._stop.set()
         if self._thread is not None:

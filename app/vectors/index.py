@@ -105,7 +105,7 @@ class VectorIndex:
         self._mirroring = threading.Thread(target=self._keep_in_step, name="mirror", daemon=True)
         self._mirroring.start()
 
-    def close(self, *, grace_seconds: float = 5.0) -> None:
+    def close(self, *, grace_seconds: float = 3.0) -> None:
         """Finish the batch at hand if it is done in time; what is not stays pending."""
         self._stop.set()
         deadline = time.monotonic() + grace_seconds

@@ -2,6 +2,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import text
@@ -134,6 +135,21 @@ def test_a_claim_of_another_process_is_respected(library: Library, counting: Cou
     run(library, "UPDATE vector_outbox SET claimed_by = 'another', claimed_until_epoch = 9999999999999")
     assert library.index.mirror.drain_once() == 0
     assert counting.texts == []
+
+
+def test_two_drainers_share_the_work_and_do_nothing_twice(library: Library, counting: Counting):
+    """As two servers do on one database and one Chroma."""
+    library.add(**TOKEN)
+    library.index.mirror.drain()
+    counting.texts.clear()
+    for number in range(60):
+        library.add(title=f"Memory {number}", narrative="words")
+    first = library.index.mirror
+    second = mirroring.Mirror(library.database, library.index.collections, first._writer, owner="second")
+    with ThreadPoolExecutor(2) as threads:
+        taken = [drained.result() for drained in [threads.submit(one.drain) for one in (first, second)]]
+    assert (sum(taken), len(counting.texts), len(library.documents())) == (60, 60, 61)
+    assert library.outbox() == []
 
 
 def test_one_bad_row_is_set_aside_and_stops_nobody(library: Library, counting: Counting, monkeypatch):
