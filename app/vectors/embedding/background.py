@@ -12,7 +12,7 @@ import numpy as np
 
 from app.vectors.embedding import Embedder, Vectors
 
-_NICENESS: Final = 15
+_NICENESS: Final = 10
 _CHUNK_TEXTS: Final = 8
 
 
