@@ -70,6 +70,6 @@ def _require_json(scope: Scope) -> None:
         return
     if b"content-encoding" in headers:
         raise UnsupportedMediaType("A body must not be encoded (Content-Encoding).")
-    wanted = scope["route_handler"].opt.get("media", _JSON)
-    if not wanted.match(headers.get(b"content-type", b"").decode("latin-1").strip()):
-        raise UnsupportedMediaType("A body must be application/json.")
+    opt = scope["route_handler"].opt
+    if not opt.get("media", _JSON).match(headers.get(b"content-type", b"").decode("latin-1").strip()):
+        raise UnsupportedMediaType(f"A body must be {opt.get('consumes', 'application/json')}.")

@@ -24,6 +24,10 @@ from app.api.wire import LenientWire, Wire
 
 _REF: Final = "#/components/schemas/{name}"
 _SNAKE: Final = re.compile(r"_([a-z])")
+_LINES: Final = {
+    "schema": {"type": "string", "description": "One JSON object a line."},
+    "example": '{"record":"header"}',
+}
 _SENTENCE_END: Final = re.compile(r"[.:;]\s")
 
 CONFIG: Final = OpenAPIConfig(
@@ -148,6 +152,8 @@ def _completed(operation: dict[str, Any], handler: HTTPRouteHandler, components:
 def _request_body(
     operation: dict[str, Any], handler: HTTPRouteHandler, components: dict[str, Any]
 ) -> dict[str, Any] | None:
+    if consumes := handler.opt.get("consumes"):
+        return {"required": True, "content": {consumes: _LINES}}
     body = handler.parsed_data_field
     if body is None or "requestBody" not in operation:
         return None
@@ -183,6 +189,8 @@ def _responses(operation: dict[str, Any], handler: HTTPRouteHandler) -> dict[str
     opt, success = handler.opt, dict(operation["responses"][str(handler.status_code)])
     success["description"] = {200: "Done.", 201: "Stored.", 202: "Begun."}.get(handler.status_code, "Done.")
     success["headers"] = openapi_parts.success_headers(opt)
+    if produces := opt.get("produces"):
+        success["content"] = {produces: _LINES}
     responses = {handler.status_code: success}
     if opt.get("also_200"):
         responses[200] = {**success, "description": "It stood already."}

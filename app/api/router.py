@@ -16,6 +16,7 @@ from app.api import (
     search,
     sessions,
     teams,
+    transfer,
     usage,
     vectors,
 )
@@ -24,6 +25,7 @@ V1 = Router(
     "/v1",
     route_handlers=[
         projects.router,
+        transfer.router,
         sessions.router,
         events.router,
         memories.router,

@@ -3,7 +3,20 @@
 import click
 
 from app.api.health import VERSION
-from app.cli import adoption, contract, database, fulltext, keys, legacy, members, projects, serve, teams, vectors
+from app.cli import (
+    adoption,
+    contract,
+    database,
+    fulltext,
+    keys,
+    legacy,
+    members,
+    projects,
+    serve,
+    teams,
+    transfer,
+    vectors,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,6 +35,8 @@ for command in (
     legacy.legacy,
     fulltext.fts,
     vectors.vectors,
+    transfer.export,
+    transfer.import_,
     contract.openapi,
 ):
     main.add_command(command)

@@ -16,6 +16,7 @@ METHODS = {"get", "post", "put", "patch", "delete"}
 OPERATION_IDS = """
 getHealth getReadiness getHookHealth getHookReadiness getHookVersion getInfo
 listProjects createProject getProject updateProject deleteProject purgeProjectMemory getProjectStats
+exportProject importProject
 startSession listSessions getSession endSession
 createEvent createEvents listEvents getEvent
 createMemory createMemories listMemories listMemoriesByFile getMemory updateMemory deleteMemory listMemorySources
