@@ -1,0 +1,149 @@
+"""Is it alive, is it ready, what is it: for monitors and for claude-mem's hooks."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.services.readiness import Readiness
+from app.store import migrations
+from app.store.database import Database
+from tests.conftest import Server, Tenant
+
+PUBLIC = ["/healthz", "/readyz", "/api/health", "/api/readiness", "/api/version", "/v1/info", "/openapi.json", "/docs"]
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_public_routes_need_no_key(server: Server, path: str):
+    """Monitors and newcomers have none."""
+    assert httpx.get(f"{server.url}{path}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/memories", "/v1/projects", "/v1/healthz", "/v1/health/../projects", "/v1/memories/", "/v1/projects/health"],
+)
+def test_no_other_route_is_public(server: Server, path: str):
+    """Neither a name nor a detour opens a route."""
+    assert httpx.get(f"{server.url}{path}").status_code in (401, 404)
+
+
+def test_the_process_says_that_it_lives(server: Server):
+    """The smallest of answers."""
+    assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok"}
+
+
+def test_a_whole_server_is_ready(server: Server):
+    """Database readable and writable, migrations at head, vectors off by choice."""
+    assert httpx.get(f"{server.url}/readyz").json() == {
+        "status": "ok",
+        "database": "ok",
+        "migrations": "ok",
+        "vectors": "off",
+    }
+
+
+def test_what_hooks_poll_has_the_documented_keys(server: Server):
+    """Status, version, uptime and the state of the vectors."""
+    health = httpx.get(f"{server.url}/api/health").json()
+
+    assert health.keys() == {"status", "version", "uptime", "mcpConnected", "vectors"}
+    assert (health["status"], health["vectors"]) == ("ok", {"state": "off"})
+    assert httpx.get(f"{server.url}/api/readiness").json().keys() == health.keys()
+    assert httpx.get(f"{server.url}/api/version").json() == {"version": health["version"]}
+
+
+def test_info_says_what_the_server_is(server: Server):
+    """Name, versions and how to come in."""
+    info = httpx.get(f"{server.url}/v1/info").json()
+
+    assert info.keys() == {"name", "version", "runtime", "authMode", "schemaVersion"}
+    assert (info["name"], info["authMode"], info["schemaVersion"]) == ("cmem-server", "api-key", migrations.head())
+
+
+def test_health_answers_at_once_while_somebody_writes(start_server: Callable[..., Server]):
+    """Nothing that is polled waits for the write lock."""
+    server = start_server()
+    with server.database.write():
+        started = time.monotonic()
+        statuses = [httpx.get(f"{server.url}{path}").status_code for path in PUBLIC[:5]]
+
+    assert statuses == [200] * 5
+    assert time.monotonic() - started < 5
+
+
+def not_a_database(path: Path) -> None:
+    path.write_bytes(b"not a database" * 5000)
+
+
+def without_a_table(path: Path) -> None:
+    opened = Database(f"sqlite:///{path}")
+    with opened.write() as connection:
+        connection.exec_driver_sql("DROP TABLE memory_sources")
+    opened.close()
+
+
+def without_room(path: Path) -> None:
+    path.with_name(path.name + "-writer.lock").unlink(missing_ok=True)
+    path.with_name(path.name + "-writer.lock").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [(not_a_database, "not readable"), (without_a_table, "not writable"), (without_room, "not writable")],
+)
+def test_a_broken_database_shows(database: Database, harm: Callable[[Path], None], said: str):
+    """Readiness names what does not work, after the next trial in the background."""
+    readiness = Readiness(database)
+    readiness.try_writing()
+    assert readiness.of_database() == ("ok", "ok")
+    database.close()
+
+    harm(database.path)
+    readiness.try_writing()
+
+    assert readiness.of_database()[0] == said
+
+
+def test_a_repaired_database_shows_too(database: Database):
+    """The next trial that works makes it ready again."""
+    readiness = Readiness(database, writable="not writable")
+
+    readiness.try_writing()
+
+    assert readiness.of_database() == ("ok", "ok")
+
+
+def test_a_server_over_a_broken_database_lives_and_is_not_ready(start_server: Callable[..., Server]):
+    """Liveness stays 200, readiness is 503 with the cause."""
+    server = start_server()
+    not_a_database(server.database.path)
+
+    alive, ready = (httpx.get(f"{server.url}{path}") for path in ("/healthz", "/readyz"))
+
+    assert (alive.status_code, ready.status_code) == (200, 503)
+    assert ready.json()["database"] == "not readable"
+    assert ready.json()["status"] == "unavailable"
+
+
+def test_a_database_behind_the_code_shows(database: Database):
+    """Migrations that are missing are named."""
+    database.close()
+    migrations.downgrade(database.url, "0001")
+
+    state, revision = Readiness(database).of_database()
+
+    assert state == "ok"
+    assert "0001" in revision
+    assert migrations.head() in revision
+
+
+def test_a_poll_leaves_no_trace(team: Tenant):
+    """Health is neither audited nor counted."""
+    before = team.http.get("/v1/audit").json()["audit"]
+    for path in PUBLIC:
+        team.http.get(path)
+
+    assert team.http.get("/v1/audit").json()["audit"] == before
