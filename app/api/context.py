@@ -53,8 +53,7 @@ def get_context(request: ApiRequest, data: JSONBody[ContextRequest]) -> ContextR
         language=data.language,
         filters=search.filters(data),
     )
-    with request.database.read() as connection:
-        told = context.tell(request.parts.search, connection, request.caller, asked)
+    told = context.tell(request.parts.search, request.database, request.caller, asked)
     return ContextReply(
         context=told.context,
         sufficient=told.sufficient,

@@ -109,8 +109,7 @@ def search_memories(request: ApiRequest, data: JSONBody[SearchRequest]) -> Searc
         min_score=data.min_score,
         explain=data.explain,
     )
-    with request.database.read() as connection:
-        found = request.parts.search.search(connection, request.caller, asked)
+    found = request.parts.search.search(request.database, request.caller, asked)
     return SearchReply(
         memories=[found_memory(hit) for hit in found.hits], search=report(found), next_cursor=found.next_cursor
     )

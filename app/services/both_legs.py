@@ -11,18 +11,21 @@ from app.retrieval.ranking import Vector
 from app.services.keyword_leg import KeywordLeg, Question, Ranked, Readings
 from app.services.meaning_leg import READABLE, RELATED_COSINE, MeaningLeg, Near, Pending
 from app.services.verdict import Verdict, Voice
+from app.store.database import Database
 
 KEYWORD_CANDIDATES: Final = 60
 
 
 def fuse(
-    keyword: KeywordLeg, meaning: MeaningLeg, question: Question, words: Ranked, near: Near, pending: Pending
+    database: Database, keyword: KeywordLeg, meaning: MeaningLeg, question: Question, words: Ranked, pending: Pending
 ) -> Verdict:
     """Return the ranking of what either leg found; raises VectorsUnavailable.
 
     Below the candidates that both legs have scored come the other memories that hold some of the words.
     """
-    readings = keyword.read(question, np.union1d(words.seqs[:KEYWORD_CANDIDATES], near.seqs))
+    near = meaning.finish(database, pending, question)
+    with database.read() as connection:
+        readings = keyword.read(connection, question, np.union1d(words.seqs[:KEYWORD_CANDIDATES], near.seqs))
     cosines = _completed(meaning, readings, near, pending)
     evidence = Evidence(
         readings.judged.scores, cosines, readings.judged.presence, [row.server_session_id for row in readings.rows]

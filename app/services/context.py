@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sqlalchemy import Connection
-
 from app.caller import Caller
 from app.retrieval import context
 from app.services import search
 from app.services.search import Found, Hit, Searching
+from app.store.database import Database
 from app.store.fulltext import NO_FILTERS, Filters
 from app.store.records import Memory
 
@@ -56,7 +55,7 @@ class Told:
         return bool(self.hits)
 
 
-def tell(searching: Searching, connection: Connection, caller: Caller, asked: Asked) -> Told:
+def tell(searching: Searching, database: Database, caller: Caller, asked: Asked) -> Told:
     """Return the block of the most relevant memories; an empty text when nothing is relevant enough."""
     # twice the limit, since memories that say the same take one line together
     question = search.Asked(
@@ -65,7 +64,7 @@ def tell(searching: Searching, connection: Connection, caller: Caller, asked: As
         limit=min(2 * asked.limit, search.MAX_LIMIT),
         filters=asked.filters,
     )
-    found = searching.search(connection, caller, question)
+    found = searching.search(database, caller, question)
     relevant = _relevant(found, asked.min_score)
     block = context.block(
         [_entry(hit.memory) for hit in relevant],

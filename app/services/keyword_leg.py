@@ -35,7 +35,6 @@ class Ranked:
 class Question:
     """A query while it is answered, with what each of its terms is worth in the asked projects."""
 
-    connection: Connection
     scope: Scope
     filters: Filters
     holdings: Holdings
@@ -71,15 +70,15 @@ class KeywordLeg:
         terms = self._corrected(connection, scope, holdings, text.terms(query))
         postings = self._postings.of(connection, scope, holdings, [term.phrases for term in terms])
         worth = ranking.weights(terms, [found.frequency for found in postings], holdings.memories)
-        return Question(connection, scope, filters, holdings, terms, postings, worth)
+        return Question(scope, filters, holdings, terms, postings, worth)
 
-    def rank(self, question: Question) -> Ranked:
+    def rank(self, connection: Connection, question: Question) -> Ranked:
         """Return the memories that hold the most of the terms, at most `DEEPEST`."""
-        found = self._found(question)
+        found = self._found(connection, question)
         own, beside = _presence(question.postings, found)
         scores = ranking.by_presence(question.worth, own, beside)
         best = ranking.order(scores, found)[:DEEPEST]
-        readings = self.read(question, np.sort(found[best][:READ_ROWS]))
+        readings = self.read(connection, question, np.sort(found[best][:READ_ROWS]))
         head = self.prefer_current(question, readings, readings.judged.scores)
         # the tail keeps its order, below what was read
         tail = np.minimum(scores[best][READ_ROWS:], head.scores.min(initial=np.inf))
@@ -87,9 +86,9 @@ class KeywordLeg:
             np.concatenate([head.seqs, found[best][READ_ROWS:]]), np.concatenate([head.scores, tail]), question.terms
         )
 
-    def read(self, question: Question, seqs: Seqs) -> Readings:
+    def read(self, connection: Connection, question: Question, seqs: Seqs) -> Readings:
         """Score memories, given ascending, by what their texts say; what is out of reach is left out."""
-        rows = self._full_text.rows(question.connection, question.scope, seqs)
+        rows = self._full_text.rows(connection, question.scope, seqs)
         own, beside = _presence(question.postings, np.array([row.seq for row in rows], np.int64))
         judged = ranking.by_frequency(
             question.terms,
@@ -133,25 +132,25 @@ class KeywordLeg:
         )
         return spelling.corrected(term, known)
 
-    def _found(self, question: Question) -> Seqs:
+    def _found(self, connection: Connection, question: Question) -> Seqs:
         found = NOWHERE
         for listed in _rarest_first(question.postings):
             if len(found) >= ENOUGH_FOUND:
                 return found
-            found = np.union1d(found, self._let_through(question, listed))
+            found = np.union1d(found, self._let_through(connection, question, listed))
         for common in _common_terms(question):
             if len(found) >= DEEPEST:
                 break
             newest = self._full_text.find(
-                question.connection, question.scope, common, limit=DEEPEST, filters=question.filters, newest_first=True
+                connection, question.scope, common, limit=DEEPEST, filters=question.filters, newest_first=True
             )
             found = np.union1d(found, newest)
         return found
 
-    def _let_through(self, question: Question, seqs: Seqs) -> Seqs:
+    def _let_through(self, connection: Connection, question: Question, seqs: Seqs) -> Seqs:
         if not question.filters or not len(seqs):
             return seqs
-        return self._full_text.allowed(question.connection, question.scope, seqs, question.filters)
+        return self._full_text.allowed(connection, question.scope, seqs, question.filters)
 
 
 def _rarest_first(postings: Sequence[Postings]) -> Iterator[Seqs]:

@@ -12,6 +12,7 @@ import numpy as np
 from app.retrieval import scripts, text
 from app.retrieval.ranking import Vector
 from app.services.keyword_leg import Question
+from app.store.database import Database
 from app.store.fulltext import FullText, Row, Seqs
 from app.vectors.failures import TimedOut
 from app.vectors.meaning import Candidate, Meaning
@@ -48,7 +49,10 @@ class Pending:
 
 
 class MeaningLeg:
-    """The search by meaning of one database. Every verb raises VectorsUnavailable within the time limit."""
+    """The search by meaning of one database. Every verb raises VectorsUnavailable within the time limit.
+
+    None of them waits for the index inside a transaction.
+    """
 
     def __init__(self, full_text: FullText, meaning: Meaning) -> None:
         self._full_text = full_text
@@ -61,11 +65,11 @@ class MeaningLeg:
         deadline = time.monotonic() + TIME_LIMIT_SECONDS
         return Pending(query, project_ids, self._send(project_ids, query, CANDIDATES, deadline), deadline)
 
-    def finish(self, pending: Pending, question: Question) -> Near:
+    def finish(self, database: Database, pending: Pending, question: Question) -> Near:
         """Return what was found of these projects and passes the filters; asks for more until there is enough."""
         asked, found = CANDIDATES, _wait(pending.found, pending.deadline)
         while True:
-            near = self._let_through(found, question)
+            near = self._let_through(database, found, question)
             if len(near.seqs) >= CANDIDATES or len(found) < asked or asked >= MOST_CANDIDATES:
                 return near
             asked = min(asked * WIDENING, MOST_CANDIDATES)
@@ -99,9 +103,10 @@ class MeaningLeg:
         seconds = max(deadline - time.monotonic(), 0.0)
         return self._threads.submit(self._meaning.candidates, project_ids, query, limit=limit, seconds=seconds)
 
-    def _let_through(self, found: Sequence[Candidate], question: Question) -> Near:
+    def _let_through(self, database: Database, found: Sequence[Candidate], question: Question) -> Near:
         cosines = {candidate.memory_id: candidate.cosine for candidate in found}
-        seqs = self._full_text.by_id(question.connection, question.scope, list(cosines), question.filters)
+        with database.read() as connection:
+            seqs = self._full_text.by_id(connection, question.scope, list(cosines), question.filters)
         by_seq = sorted((seq, cosines[memory_id]) for memory_id, seq in seqs.items())
         return Near(np.array([seq for seq, _ in by_seq], np.int64), np.array([cosine for _, cosine in by_seq]))
 

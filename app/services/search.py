@@ -14,10 +14,11 @@ from app.clock import now_ms
 from app.errors import Invalid
 from app.retrieval import snippets, text
 from app.services import both_legs, listing, paging, platforms, projects, verdict
-from app.services.keyword_leg import KeywordLeg
-from app.services.meaning_leg import MeaningLeg
+from app.services.keyword_leg import KeywordLeg, Question, Ranked
+from app.services.meaning_leg import MeaningLeg, Pending
 from app.services.verdict import Share, Verdict
 from app.store import outbox
+from app.store.database import Database
 from app.store.fulltext import NO_FILTERS, Filters, FullText, Scope
 from app.store.models import memory_items
 from app.store.prepared import Prepared
@@ -98,7 +99,6 @@ class _Reached:
     """What the legs said, which of them were heard, and why not both."""
 
     verdict: Verdict
-    terms: Sequence[text.Term]
     strategy: Strategy
     reached_index: bool = False
     reason: FallbackReason | None = None
@@ -119,14 +119,17 @@ class Searching:
         if self._meaning is not None:
             self._meaning.close()
 
-    def search(self, connection: Connection, caller: Caller, asked: Asked) -> Found:
+    def search(self, database: Database, caller: Caller, asked: Asked) -> Found:
         """Return a page of what answers the query within the filters; without a query, the filtered rows by time.
 
-        Raises Invalid without both and for a foreign cursor, Forbidden for projects out of reach.
+        Reads are short, and nobody waits for the vector index inside one. Raises Invalid without both and for a
+        foreign cursor, Forbidden for projects out of reach.
         """
         started = time.perf_counter()
-        asked = _within_reach(connection, caller, asked)
-        found = self._answer(connection, caller, asked)
+        if asked.query is None and not asked.filters:
+            raise Invalid.field("query", "a query or a filter is needed")
+        is_blank = not (asked.query or "").strip()
+        found = _without_query(database, caller, asked) if is_blank else self._answer(database, caller, asked)
         found = replace(found, duration_ms=round((time.perf_counter() - started) * 1000))
         _log.info(
             "search_performed",
@@ -138,19 +141,22 @@ class Searching:
         )
         return found
 
-    def _answer(self, connection: Connection, caller: Caller, asked: Asked) -> Found:
-        if asked.query is None and not asked.filters:
-            raise Invalid.field("query", "a query or a filter is needed")
-        if not (asked.query or "").strip():
-            return _filtered(connection, caller, asked) if asked.filters else Found([], "fts", None)
-        scope = Scope(caller.team_id or "", asked.project_ids)
-        reached = self._reached(connection, scope, asked)
+    def _answer(self, database: Database, caller: Caller, asked: Asked) -> Found:
+        with database.read() as connection:
+            asked = _within_reach(connection, caller, asked)
+            pending = self._begin(asked)
+            question = self._keyword.ask(connection, _scope(caller, asked), asked.query or "", asked.filters)
+            words = self._keyword.rank(connection, question)
+        reached = self._reached(database, asked, question, words, pending)
         found = reached.verdict
         if asked.min_score is not None:
             found = found.only(np.flatnonzero(found.scores >= asked.min_score))
-        if asked.order_by != "relevance":
-            found = self._by_time(connection, scope, found, oldest_first=asked.order_by == "oldest")
-        hits, next_cursor = _page(connection, caller, asked, reached.terms, found)
+        with database.read() as connection:
+            if reached.reached_index and _is_late(connection, asked):
+                reached = replace(reached, reason="index_behind", notice=_NOTICES["index_behind"])
+            if asked.order_by != "relevance":
+                found = self._by_time(connection, question.scope, found, oldest_first=asked.order_by == "oldest")
+            hits, next_cursor = _page(connection, caller, asked, question.terms, found)
         return Found(
             hits,
             reached.strategy,
@@ -159,37 +165,45 @@ class Searching:
             chroma_available=reached.reached_index,
             fallback_reason=reached.reason,
             notice=reached.notice,
-            terms=reached.terms,
+            terms=question.terms,
         )
 
-    def _reached(self, connection: Connection, scope: Scope, asked: Asked) -> "_Reached":
-        """Ask the legs that the mode names, side by side; without the index, words alone answer."""
+    def _begin(self, asked: Asked) -> Pending | None:
+        """Send the question to the vector index, unless words alone are wanted or all there is."""
         query = asked.query or ""
-        leg = None if asked.mode == "keyword" or not text.terms(query) else self._meaning
-        pending = None if leg is None else leg.begin(scope.project_ids, query)
-        question = self._keyword.ask(connection, scope, query, asked.filters)
-        words = self._keyword.rank(question)
-        alone = _Reached(both_legs.by_words_alone(words), words.terms, "fts")
-        if leg is None or pending is None:
+        if self._meaning is None or asked.mode == "keyword" or not text.terms(query):
+            return None
+        return self._meaning.begin(asked.project_ids, query)
+
+    def _reached(
+        self, database: Database, asked: Asked, question: Question, words: Ranked, pending: Pending | None
+    ) -> "_Reached":
+        """Join the legs that the mode names; without the index, words alone answer."""
+        alone = _Reached(both_legs.by_words_alone(words), "fts")
+        if self._meaning is None or pending is None:
             wanted = self._meaning is None and asked.mode in ("hybrid", "semantic")
             return replace(alone, notice=_SWITCHED_OFF if wanted else None)
         try:
-            near = leg.finish(pending, question)
             if asked.mode == "semantic":
-                reached = _Reached(both_legs.by_meaning_alone(near, question), words.terms, "chroma", True)
-            else:
-                fused = both_legs.fuse(self._keyword, leg, question, words, near, pending)
-                reached = _Reached(fused, words.terms, "hybrid", True)
+                near = self._meaning.finish(database, pending, question)
+                return _Reached(both_legs.by_meaning_alone(near, question), "chroma", True)
+            fused = both_legs.fuse(database, self._keyword, self._meaning, question, words, pending)
+            return _Reached(fused, "hybrid", True)
         except failures.VectorsUnavailable as outage:
             return replace(alone, reason=outage.reason, notice=_NOTICES.get(outage.reason, _NOTICE))
-        if outbox.is_behind(connection, scope.project_ids, before_ms=now_ms() - LATE_MS):
-            return replace(reached, reason="index_behind", notice=_NOTICES["index_behind"])
-        return reached
 
     def _by_time(self, connection: Connection, scope: Scope, ranked: Verdict, *, oldest_first: bool) -> Verdict:
         places = {seq: place for place, seq in enumerate(ranked.seqs.tolist())}
         oldest = [places[seq] for seq in self._full_text.by_time(connection, scope, list(places))]
         return ranked.only(np.array(oldest if oldest_first else oldest[::-1], np.intp))
+
+
+def _scope(caller: Caller, asked: Asked) -> Scope:
+    return Scope(caller.team_id or "", asked.project_ids)
+
+
+def _is_late(connection: Connection, asked: Asked) -> bool:
+    return outbox.is_behind(connection, asked.project_ids, before_ms=now_ms() - LATE_MS)
 
 
 def _within_reach(connection: Connection, caller: Caller, asked: Asked) -> Asked:
@@ -203,17 +217,21 @@ def _within_reach(connection: Connection, caller: Caller, asked: Asked) -> Asked
     return replace(asked, project_ids=tuple(sorted(set(project_ids))), filters=filters)
 
 
-def _filtered(connection: Connection, caller: Caller, asked: Asked) -> Found:
+def _without_query(database: Database, caller: Caller, asked: Asked) -> Found:
     """List what the filters let through: there is nothing to rank by, so every score is 0."""
-    page = listing.page(
-        connection,
-        caller,
-        asked.project_ids,
-        asked.filters,
-        limit=asked.limit,
-        cursor=asked.cursor,
-        oldest_first=asked.order_by == "oldest",
-    )
+    with database.read() as connection:
+        asked = _within_reach(connection, caller, asked)
+        if not asked.filters:
+            return Found([], "fts", None)
+        page = listing.page(
+            connection,
+            caller,
+            asked.project_ids,
+            asked.filters,
+            limit=asked.limit,
+            cursor=asked.cursor,
+            oldest_first=asked.order_by == "oldest",
+        )
     hits = [Hit(memory, 0.0, (), snippets.snippet(_texts(memory), ())) for memory in page.rows]
     return Found(hits, "filter_only", page.next_cursor)
 

@@ -78,8 +78,7 @@ def _in_process(store: Store, times: int) -> float:
     source = iter(asked * (times // len(asked) + 2))
 
     def one() -> None:
-        with store.database.read() as connection:
-            searching.search(connection, store.caller, next(source))
+        searching.search(store.database, store.caller, next(source))
 
     load.timed(one, times=len(asked))
     return load.timed(one, times=times)

@@ -48,8 +48,7 @@ class Library:
     def ask(self, query: str | None, **options: Any) -> Found:
         """Search the project."""
         asked = Asked(**{"project_ids": (self.project_id,), "query": query, **options})
-        with self.database.read() as connection:
-            return self.searching.search(connection, self.caller, asked)
+        return self.searching.search(self.database, self.caller, asked)
 
     def narratives(self, query: str | None, **options: Any) -> list[str | None]:
         """Return the narratives of what a search finds, in its order."""

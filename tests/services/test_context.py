@@ -21,8 +21,7 @@ def shelf(template, tmp_path):
 
 def told(shelf, query: str, **options) -> context.Told:
     asked = context.Asked(**{"project_ids": (shelf.project_id,), "query": query, **options})
-    with shelf.database.read() as connection:
-        return context.tell(shelf.searching, connection, shelf.caller, asked)
+    return context.tell(shelf.searching, shelf.database, shelf.caller, asked)
 
 
 def test_the_answer_comes_first(shelf):

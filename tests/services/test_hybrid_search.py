@@ -1,10 +1,15 @@
 """Search by words and meaning together, over a real vector index."""
 
-from contextlib import closing
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 import pytest
 
 from app.services.search import Asked, Found, Searching
+from app.store.database import Database
 from app.store.fulltext import Filters, sqlite
 from app.vectors.index import Choice, VectorIndex
 from tests.vectors.library import Library
@@ -38,8 +43,8 @@ def ask(shelf: Library, query: str, **options) -> Found:
     meaning = options.pop("meaning", shelf.index.meaning)
     searching = Searching(sqlite, recency_half_life_days=90.0, meaning=meaning)
     asked = Asked(**{"project_ids": (shelf.project_id,), "query": query, **options})
-    with closing(searching), shelf.database.read() as connection:
-        return searching.search(connection, shelf.caller, asked)
+    with closing(searching):
+        return searching.search(shelf.database, shelf.caller, asked)
 
 
 def narratives(found: Found) -> list[str | None]:
@@ -127,15 +132,56 @@ def test_another_projects_memory_is_not_found(own):
     assert ask(own, "kubernetes migration").hits == []
 
 
+@contextmanager
+def index_at(own: Library, url: str) -> Iterator[VectorIndex]:
+    choice = Choice(mode="http", folder=own.folder, url=url, embedder=own.embedder)
+    with closing(VectorIndex(own.database, choice)) as index:
+        yield index
+
+
+@pytest.fixture
+def hanging_url() -> Iterator[str]:
+    """A port that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
 def test_without_an_index_words_answer(own):
     """When nobody answers at the index, the reply says so and holds what words find."""
     own.add(narrative=KEYS)
-    nobody = Choice(mode="http", folder=own.folder, url="http://127.0.0.1:9", embedder=own.embedder)
-    with closing(VectorIndex(own.database, nobody)) as index:
+    with index_at(own, "http://127.0.0.1:9") as index:
         found = ask(own, "signing keys", meaning=index.meaning)
     assert narratives(found) == [KEYS]
     assert (found.strategy, found.degraded, found.chroma_available) == ("fts", True, False)
     assert (found.fallback_reason, found.notice is None) == ("chroma_connection", False)
+
+
+def test_an_index_that_hangs_is_waited_for_two_seconds(own, hanging_url):
+    """Then words answer, and the reply names the reason."""
+    own.add(narrative=KEYS)
+    with index_at(own, hanging_url) as index:
+        found = ask(own, "signing keys", meaning=index.meaning)
+    assert (narratives(found), found.fallback_reason) == ([KEYS], "chroma_timeout")
+    assert found.duration_ms < 3_000
+
+
+def test_who_waits_for_the_index_holds_no_connection(own, hanging_url):
+    """A search that waits keeps nobody from the database: with its only connection, another one is answered at once."""
+    own.add(narrative=KEYS)
+    with (
+        closing(Database(own.database.url, readers=1)) as single,
+        index_at(own, hanging_url) as index,
+        closing(Searching(sqlite, recency_half_life_days=90.0, meaning=index.meaning)) as searching,
+        ThreadPoolExecutor(1) as other,
+    ):
+        asked = Asked(project_ids=(own.project_id,), query="signing keys")
+        waiting = other.submit(searching.search, single, own.caller, asked)
+        time.sleep(0.2)  # by now it has done its reading
+        words_alone = Asked(project_ids=(own.project_id,), query="signing keys", mode="keyword")
+        found = searching.search(single, own.caller, words_alone)
+        is_waiting = not waiting.done()
+    assert is_waiting
+    assert narratives(found) == [KEYS]
 
 
 def test_a_server_without_vectors_is_not_degraded(own):

@@ -164,16 +164,15 @@ def test_another_teams_rows_change_nothing(shelf):
 def test_another_teams_project_cannot_be_asked(shelf):
     """A project out of reach is refused as if it were not there."""
     stranger = shelf.add_team("stranger")
-    with shelf.database.read() as connection, pytest.raises(Forbidden):
-        shelf.searching.search(connection, stranger, Asked(project_ids=(shelf.project_id,), query="gasket"))
+    with pytest.raises(Forbidden):
+        shelf.searching.search(shelf.database, stranger, Asked(project_ids=(shelf.project_id,), query="gasket"))
 
 
 def test_a_project_key_asks_its_own_project(shelf):
     """Who is bound to a project need not name it."""
     shelf.remember("gasket")
     bound = Caller(team_id=shelf.caller.team_id, project_id=shelf.project_id)
-    with shelf.database.read() as connection:
-        assert len(shelf.searching.search(connection, bound, Asked(query="gasket")).hits) == 1
+    assert len(shelf.searching.search(shelf.database, bound, Asked(query="gasket")).hits) == 1
 
 
 def test_several_projects_are_asked_together(shelf):
