@@ -131,11 +131,12 @@ def _outages_named() -> Iterator[None]:
         yield
     except NoConnection as cause:
         raise _unavailable(cause) from cause
-    except DBAPIError as cause:
-        code = getattr(cause.orig, "sqlite_errorcode", None)
+    except (DBAPIError, sqlite3.Error) as cause:  # BEGIN goes past SQLAlchemy, and fails as the driver's own error
+        reason = getattr(cause, "orig", cause)
+        code = getattr(reason, "sqlite_errorcode", None)
         if code is None or code & 0xFF not in _CANNOT_ANSWER:
             raise
-        raise _unavailable(cause.orig) from cause
+        raise _unavailable(reason) from cause
 
 
 def _unavailable(reason: object) -> Unavailable:

@@ -72,8 +72,8 @@ def test_an_integer_that_is_one_is_taken(team: Tenant):
 
 def test_null_is_nothing_for_whatever_may_be_left_out(team: Tenant):
     """A client that writes its empty fields as null is understood."""
-    names = """type serverSessionId legacyObservationId title subtitle text narrative metadata platformSource supersededBy
-        createdAtEpoch"""
+    names = """type serverSessionId legacyObservationId title subtitle text narrative metadata platformSource
+        supersededBy createdAtEpoch"""
     body = {"projectId": team.project_id, "content": "x", **dict.fromkeys(names.split())}
 
     assert team.http.post("/v1/memories", json=body).status_code == 201

@@ -218,6 +218,22 @@ def test_a_folder_that_takes_no_lock_file_is_unavailable(counter: Database):
         raise_number(counter)
 
 
+def test_a_lock_that_another_program_keeps_is_unavailable(counter: Database, monkeypatch: pytest.MonkeyPatch):
+    """Whoever holds the file longer than a writer may wait makes an outage, and "database is locked" reaches nobody."""
+    monkeypatch.setattr(database_module, "_BUSY_TIMEOUT_MS", 10)
+    with (
+        closing(Database(counter.url)) as patient,
+        closing(sqlite3.connect(counter.path, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable):
+            raise_number(patient)
+        other.execute("ROLLBACK")
+        raise_number(patient)
+
+    assert number(counter) == 1
+
+
 def test_a_mistake_in_a_statement_is_no_outage(database: Database):
     """A bug of ours is not called an outage: it must be seen."""
     with pytest.raises(Exception, match="no such table") as failure, database.read() as connection:
