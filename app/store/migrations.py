@@ -12,6 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
@@ -105,7 +106,10 @@ def _run(url: str, step: Callable[[Config], None]) -> str | None:
         config.attributes["connection"] = connection
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         lost_before = _orphans(connection)
-        step(config)
+        try:
+            step(config)
+        except CommandError as cause:
+            raise WrongRevision(str(cause)) from cause
         if lost := _orphans(connection) - lost_before:
             raise WrongRevision(f"The migration was undone: it would leave {len(lost)} rows without their parent.")
         connection.commit()
