@@ -14,7 +14,7 @@ from app.caller import Caller, server_owner
 from app.errors import AppError
 from app.services import teams
 from app.settings import Settings, SettingsError
-from app.store import migrations
+from app.store import migrations, presence
 from app.store.database import Database
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -34,11 +34,12 @@ def opened(*, upgraded: bool = True) -> Iterator[Database]:
     """Yield the database, brought to head first unless the command is about just that; name failures in one line."""
     url = loaded().resolved_database_url
     with failures_in_one_line():
-        if upgraded:
-            migrations.upgrade(url)
         database = Database(url)
         try:
-            yield database
+            with presence.using(url):
+                if upgraded:
+                    migrations.upgrade(url)
+                yield database
         finally:
             database.close()
 

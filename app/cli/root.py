@@ -5,6 +5,7 @@ import click
 from app.api.health import VERSION
 from app.cli import (
     adoption,
+    backup,
     contract,
     database,
     fulltext,
@@ -35,6 +36,8 @@ for command in (
     legacy.legacy,
     fulltext.fts,
     vectors.vectors,
+    backup.backup,
+    backup.restore,
     transfer.export,
     transfer.import_,
     contract.openapi,

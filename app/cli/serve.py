@@ -5,12 +5,13 @@ from typing import Final
 
 import click
 import uvicorn
+from litestar import Litestar
 
 from app.cli import console
 from app.main import create_app
 from app.services import bootstrap
 from app.settings import Settings
-from app.store import migrations
+from app.store import migrations, presence
 from app.store.database import Database
 
 _GRACE_SECONDS: Final = 8
@@ -35,12 +36,15 @@ def serve(host: str | None, port: int | None) -> None:
     settings = settings.model_copy(
         update={"host": host or settings.host, "port": settings.port if port is None else port}
     )
-    with console.failures_in_one_line():
+    with console.failures_in_one_line(), presence.using(settings.resolved_database_url):
         migrations.upgrade(settings.resolved_database_url)
         listener = _listener(settings)  # before the first run: a key that cannot be announced would be lost
         app = create_app(settings)
-        first = _first_run(settings)
-    _announce(listener, first)
+        _announce(listener, _first_run(settings))
+        _listen(app, listener, settings)
+
+
+def _listen(app: Litestar, listener: socket.socket, settings: Settings) -> None:
     config = uvicorn.Config(
         app,
         log_config=None,

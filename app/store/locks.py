@@ -60,7 +60,7 @@ class FairLock:
 
 
 class FileLock:
-    """An flock() held for short whiles: the kernel frees it when its owner dies, so it cannot go stale."""
+    """An flock(): the kernel frees it when its owner dies, so it cannot go stale."""
 
     def __init__(self, path: Path) -> None:
         """Open (and create) the lock file; nothing is locked yet."""
@@ -87,6 +87,14 @@ class FileLock:
                 time.sleep(0.02)
             else:
                 return True
+
+    def join(self, *, exclusively: bool) -> bool:
+        """Take the lock until close(), together with others or alone; False when that cannot be at once."""
+        try:
+            fcntl.flock(self._file, (fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def close(self) -> None:
         """Close the file, which frees the lock."""
