@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 from sqlalchemy import func
 
+from app.services import neighbours
 from app.store import migrations
 from app.store.database import Database
 from app.store.fulltext import care, rebuilding
@@ -39,7 +40,8 @@ def is_full_text_whole(database: Database) -> bool:
 
 
 def rebuild_full_text(database: Database, progress: Callable[[int], None]) -> int:
-    """Index every memory anew while the server goes on; return how many."""
+    """Index every memory anew while the server goes on, with what its neighbours lend it; return how many."""
+    neighbours.refresh_all(database)
     return rebuilding.rebuild(database, progress)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Table, bindparam, case, or_, u
 from app.caller import Caller
 from app.clock import new_id, now_ms
 from app.legacy.shapes import LegacyMemory
-from app.services import audit, memories, platforms, sessions
+from app.services import audit, memories, neighbours, platforms, sessions
 from app.services import projects as project_service
 from app.services.memories import NewMemory
 from app.services.sessions import Start
@@ -50,7 +50,7 @@ class Target(Protocol):
         """Store a memory with its source; say whether it is new. Invalid when nothing in it could be searched for."""
 
     def record(self, connection: Connection, created: Mapping[str, int]) -> None:
-        """Write into the audit log how many memories each project got."""
+        """Finish a batch; write into the audit log how many memories each project got."""
 
 
 class Store:
@@ -58,6 +58,7 @@ class Store:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._sessions: set[str] = set()
 
     def project(self, connection: Connection, wanted: str) -> Found:
         """Return the project of this name, slug or id, made when absent."""
@@ -77,6 +78,8 @@ class Store:
     def memory(self, connection: Connection, new: NewMemory, entry: LegacyMemory, origin: str) -> bool:
         """Store a memory and where it came from; equal content that stands already gets the further source."""
         memory, is_new = memories.insert_once(connection, self._caller, new)
+        if is_new and memory.server_session_id is not None:
+            self._sessions.add(memory.server_session_id)
         source: dict[str, Any] = {
             "id": new_id(),
             "team_id": memory.team_id,
@@ -94,7 +97,9 @@ class Store:
         return is_new
 
     def record(self, connection: Connection, created: Mapping[str, int]) -> None:
-        """Write one audit entry for each project."""
+        """Write one audit entry for each project, and lend the new memories to their neighbours."""
+        while self._sessions:
+            neighbours.refresh_session(connection, self._sessions.pop())
         for project_id, count in created.items():
             target = ("project", project_id)
             audit.record(connection, self._caller, "memory.import", target=target, project_id=project_id, count=count)

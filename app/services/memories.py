@@ -15,7 +15,7 @@ from app.caller import MEMORIES_WRITE, Caller
 from app.clock import new_id, now_ms
 from app.errors import Conflict, Invalid, NotFound, PreconditionFailed
 from app.retrieval import text as search_words
-from app.services import audit, platforms, projects, sessions
+from app.services import audit, neighbours, platforms, projects, sessions
 from app.store.models import memory_items, memory_sources
 from app.store.prepared import Prepared, inserting, updating
 from app.store.records import Memory, Source, columns
@@ -81,7 +81,7 @@ def add_batch(connection: Connection, caller: Caller, batch: Sequence[NewMemory]
 def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
     """Write the row unless the same content stands in the same project, session and kind.
 
-    The references of `new` have been checked: this is for imports, which audit themselves.
+    The references of `new` have been checked: this is for imports, which audit themselves and lend in whole sessions.
     """
     return _insert_once(connection, caller, _composed(caller, new))
 
@@ -109,9 +109,9 @@ def get(connection: Connection, caller: Caller, memory_id: str) -> Memory:
 
 def by_ids(connection: Connection, caller: Caller, memory_ids: Sequence[str]) -> list[Memory]:
     """Return those of the named memories that the caller reaches, in the order of the names."""
-    rows = connection.execute(owned(memory_items, caller, *COLUMNS).where(memory_items.c.id.in_(memory_ids)))
-    found = {row.id: Memory(*row) for row in rows}
-    return [found[memory_id] for memory_id in memory_ids if memory_id in found]
+    # one by one: asked for many at once, SQLite walks the whole team instead
+    found = (_BY_ID.first(connection, {**parameters(caller), "id": memory_id}) for memory_id in memory_ids)
+    return [memory for memory in found if memory is not None]
 
 
 def sources(connection: Connection, caller: Caller, memory_id: str) -> list[Source]:
@@ -141,6 +141,8 @@ def change(
     if twin is not None and twin.id != standing.id:
         raise Conflict("Another memory of this project, session and kind has this content already.")
     _UPDATE.run(connection, {**_stored(changed), "standing_seq": standing.seq})
+    for place in (standing, changed):
+        neighbours.refresh_around(connection, place)
     _record(connection, caller, "memory.update", changed)
     return changed
 
@@ -151,6 +153,7 @@ def remove(connection: Connection, caller: Caller, memory_id: str, *, preconditi
     standing = get(connection, caller, memory_id)
     _check_precondition(standing, precondition)
     connection.execute(delete(memory_items).where(memory_items.c.seq == standing.seq))
+    neighbours.refresh_around(connection, standing)
     _record(connection, caller, "memory.delete", standing)
 
 
@@ -180,6 +183,8 @@ def _add(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory
         _require_replacement(connection, caller, memory.superseded_by, memory.project_id)
     stored, is_new = _insert_once(connection, caller, memory)
     if is_new:
+        if stored.server_session_id is not None:
+            neighbours.refresh_around(connection, get(connection, caller, stored.id))
         _record(connection, caller, "memory.create", stored)
     return stored, is_new
 

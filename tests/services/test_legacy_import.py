@@ -128,6 +128,14 @@ def test_a_memory_belongs_to_its_session(run, source, rows):
     ) == [("content-one", "memory-one", MARCH, MARCH + 9)]
 
 
+def test_a_memory_is_lent_what_stands_beside_it(run, source, rows):
+    """Neighbours in a session are found by each other's words, as if they had come through the API."""
+    builders.add_observation(source, "Which gasket?", narrative=None)
+    builders.add_observation(source, "Copper", narrative=None)
+    run()
+    assert rows("SELECT neighbour_text FROM memory_items ORDER BY seq") == [("Copper",), ("Which gasket?",)]
+
+
 def test_a_source_names_the_legacy_row(run, source, rows):
     """Each memory remembers its database, table and row."""
     builders.add_prompt(source, "Please stop the storm")

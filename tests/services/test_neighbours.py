@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.services import neighbours, sessions
+from app.services import integrity, memories, neighbours, sessions
 from tests.services import library
 
 
@@ -17,26 +17,30 @@ def shelf(template, tmp_path):
         yield opened
 
 
-@pytest.fixture
-def session_id(shelf):
+def begin_session(shelf, name: str) -> str:
     with shelf.database.write() as connection:
-        begun = sessions.Start(project_id=shelf.project_id, content_session_id="one")
+        begun = sessions.Start(project_id=shelf.project_id, content_session_id=name)
         return sessions.start(connection, shelf.caller, begun)[0].id
 
 
+@pytest.fixture
+def session_id(shelf):
+    return begin_session(shelf, "one")
+
+
 def say(shelf, session_id: str, *narratives: str):
-    """Store memories one after the other at the same time, as a batch does, and lend around each."""
-    rows = []
-    for narrative in narratives:
-        row = shelf.remember(narrative, server_session_id=session_id, created_at_epoch=1_000)
-        refresh(shelf, row)
-        rows.append(row)
-    return rows
+    """Store memories one after the other at the same time, as a batch does."""
+    return [shelf.remember(each, server_session_id=session_id, created_at_epoch=1_000) for each in narratives]
 
 
-def refresh(shelf, row) -> None:
+def change(shelf, row, **changes) -> None:
     with shelf.database.write() as connection:
-        neighbours.refresh_around(connection, row.server_session_id, created_at_epoch=row.created_at_epoch, seq=row.seq)
+        memories.change(connection, shelf.caller, row.id, changes, precondition=lambda _: True)
+
+
+def remove(shelf, row) -> None:
+    with shelf.database.write() as connection:
+        memories.remove(connection, shelf.caller, row.id, precondition=lambda _: True)
 
 
 def lent(shelf) -> list[str | None]:
@@ -56,31 +60,53 @@ def test_an_answer_is_found_by_its_question(shelf, session_id):
     assert shelf.narratives("gasket") == ["which gasket do we need?", "the copper one"]
 
 
+def test_what_comes_late_stands_where_it_belongs(shelf, session_id):
+    """A memory of an earlier time is lent to those around that time."""
+    shelf.remember("first", server_session_id=session_id, created_at_epoch=1_000)
+    shelf.remember("third", server_session_id=session_id, created_at_epoch=3_000)
+    shelf.remember("second", server_session_id=session_id, created_at_epoch=2_000)
+    assert lent(shelf) == ["second", "second", "first\nthird"]
+
+
 def test_a_changed_memory_lends_what_it_says_now(shelf, session_id):
-    """An edit is seen by both neighbours."""
+    """An edit is seen by both neighbours, and keeps what they lend."""
     _, middle, _ = say(shelf, session_id, "alpha", "beta", "gamma")
-    with shelf.database.write() as connection:
-        connection.exec_driver_sql("UPDATE memory_items SET narrative = 'new' WHERE seq = ?", (middle.seq,))
-    refresh(shelf, middle)
+    change(shelf, middle, narrative="new")
     assert lent(shelf) == ["new", "alpha\ngamma", "new"]
+
+
+def test_a_memory_that_moves_is_lent_to_its_new_neighbours(shelf, session_id):
+    """The session that it left closes up, and it stands among those of the other."""
+    _, moving, _ = say(shelf, session_id, "alpha", "beta", "gamma")
+    other = begin_session(shelf, "two")
+    say(shelf, other, "delta")
+    change(shelf, moving, server_session_id=other)
+    assert lent(shelf) == ["gamma", "delta", "alpha", "beta"]
+
+
+def test_a_memory_that_leaves_its_session_is_lent_nothing(shelf, session_id):
+    """Without a session there are no neighbours."""
+    first, _ = say(shelf, session_id, "alpha", "beta")
+    change(shelf, first, server_session_id=None)
+    assert lent(shelf) == [None, None]
 
 
 def test_a_deleted_memory_lends_nothing(shelf, session_id):
     """Those around it become neighbours."""
     rows = say(shelf, session_id, "alpha", "beta", "gamma", "delta")
-    with shelf.database.write() as connection:
-        connection.exec_driver_sql("DELETE FROM memory_items WHERE seq = ?", (rows[1].seq,))
-    refresh(shelf, rows[1])
+    remove(shelf, rows[1])
     assert lent(shelf) == ["gamma", "alpha\ndelta", "gamma"]
 
 
-def test_a_whole_session_can_be_set_right(shelf, session_id):
-    """A rebuild gives what one by one gives."""
+def test_a_rebuild_sets_every_session_right(shelf, session_id, monkeypatch):
+    """What another program wrote without is lent as if it had come through the API."""
+    monkeypatch.setattr(neighbours, "_ROWS_A_TURN", 2)
     say(shelf, session_id, "alpha", "数据库", "gamma")
+    say(shelf, begin_session(shelf, "two"), "delta", "epsilon")
     before = lent(shelf)
     with shelf.database.write() as connection:
         connection.exec_driver_sql("UPDATE memory_items SET neighbour_text = NULL")
-        neighbours.refresh_session(connection, session_id)
+    integrity.rebuild_full_text(shelf.database, lambda _: None)
     assert lent(shelf) == before
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from app.caller import Caller
 from app.errors import Forbidden, Invalid
-from app.services import keyword_leg, sessions
+from app.services import integrity, keyword_leg, sessions
 from app.services.search import Asked
 from app.store.fulltext import Filters, postings
 from tests.services import library
@@ -148,6 +148,16 @@ def test_what_is_deleted_or_changed_is_found_no_more(shelf):
         connection.exec_driver_sql("UPDATE memory_items SET narrative = 'bearing' WHERE seq = ?", (row.seq,))
     assert shelf.narratives("gasket") == []
     assert shelf.narratives("bearing") == ["bearing"]
+
+
+def test_a_rebuild_ends_what_was_remembered_of_a_damaged_index(shelf):
+    """A search of the damaged index must not decide those after its repair."""
+    shelf.remember("gasket")
+    with shelf.database.write() as connection:
+        connection.exec_driver_sql("INSERT INTO memory_items_fts(memory_items_fts) VALUES ('delete-all')")
+    assert shelf.narratives("gasket") == []
+    integrity.rebuild_full_text(shelf.database, lambda _: None)
+    assert shelf.narratives("gasket") == ["gasket"]
 
 
 def test_another_teams_rows_change_nothing(shelf):

@@ -125,6 +125,8 @@ def _take_place(connection: Connection) -> None:
     connection.exec_driver_sql(f"ALTER TABLE {_NEW} RENAME TO {FULL_TEXT}")
     connection.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
     connection.exec_driver_sql(f"DROP TABLE {_PLACE}")
+    # what was remembered of the index before the rebuild may be of a damaged one
+    connection.exec_driver_sql("UPDATE project_statistics SET changes = changes + 1")
 
 
 def _drop(connection: Connection, table: str) -> None:
