@@ -76,12 +76,12 @@ def request(
 ) -> Operation:
     """Ask for a repair of one project, or of all that the caller has. Raises Conflict when vectors are off."""
     caller.require(TEAM_ADMIN)
-    if index is None:
-        raise Conflict("Vectors are off (CMEM_VECTORS=off): there is nothing to repair.")
     if project_id is not None:
         projects.require(connection, caller, project_id)
     elif caller.project_id is not None:
         project_id = caller.project_id
+    if index is None:
+        raise Conflict("Vectors are off (CMEM_VECTORS=off): there is nothing to repair.")
     arguments = {"dryRun": dry_run, "onlyFailed": only_failed}
     return operations.create(connection, caller, _KIND_PREFIX + repair, project_id=project_id, arguments=arguments)
 
