@@ -20,7 +20,7 @@ exportProject importProject
 startSession listSessions getSession endSession
 createEvent createEvents listEvents getEvent
 createMemory createMemories listMemories listMemoriesByFile getMemory updateMemory deleteMemory listMemorySources
-searchMemories getContext
+listRelatedMemories searchMemories getContext getTimeline
 createToken whoami
 listTeams createTeam getTeam updateTeam deleteTeam
 listMembers createMember updateMember deleteMember

@@ -1,0 +1,55 @@
+"""What is related by meaning, over a real vector index."""
+
+from contextlib import closing
+
+import pytest
+
+from app.services import related
+from app.services.related import Relations
+from app.services.search import Searching
+from app.store.fulltext import sqlite
+from app.vectors.index import Choice, VectorIndex
+from app.vectors.meaning import Meaning
+from tests.vectors.library import Library
+
+PORTS = "Deployments were moved to a container orchestrator"
+CUBE = "We run everything on kubernetes now"
+CAKE = "We baked an apple cake for the birthday"
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    opened = Library(tmp_path)
+    yield opened
+    opened.close()
+
+
+def ask(shelf: Library, memory_id: str, meaning: Meaning | None) -> Relations:
+    searching = Searching(sqlite, recency_half_life_days=90.0, meaning=meaning)
+    with closing(searching):
+        return related.to(searching, shelf.database, shelf.caller, memory_id, limit=10)
+
+
+def test_a_memory_that_says_the_same_in_other_words_is_related(shelf):
+    """The nearest by meaning, and nothing that has another subject."""
+    one = shelf.add(narrative=PORTS)
+    shelf.add(narrative=CUBE)
+    shelf.add(narrative=CAKE)
+    shelf.index.mirror.drain()
+
+    relations = ask(shelf, one, shelf.index.meaning)
+
+    assert [(each.memory.narrative, each.matched_by) for each in relations.related] == [(CUBE, ("semantic",))]
+
+
+def test_without_an_index_words_relate_and_the_report_says_so(shelf):
+    """When nobody answers at the index, the reply is degraded and not empty."""
+    one = shelf.add(narrative="the signing keys rotate weekly")
+    shelf.add(narrative="how the signing keys rotate")
+    nobody = Choice(mode="http", folder=shelf.folder, url="http://127.0.0.1:9", embedder=shelf.embedder)
+
+    with closing(VectorIndex(shelf.database, nobody)) as index:
+        relations = ask(shelf, one, index.meaning)
+
+    assert [each.matched_by for each in relations.related] == [("keyword",)]
+    assert (relations.found.degraded, relations.found.fallback_reason) == (True, "chroma_connection")
