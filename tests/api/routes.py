@@ -151,6 +151,8 @@ TABLE: dict[str, Row] = {
     "listMemorySources": Row(READ, "id"),
     "searchMemories": Row(READ, "project", body=asked),
     "getContext": Row(READ, "project", body=asked),
+    "getTimeline": Row(READ, "project", query=lambda t: {**of_project(t), "anchor": "1"}),
+    "listRelatedMemories": Row(READ, "id"),
     "listAudit": Row(AUDIT, "project", query=of_project),
     "getUsage": Row(AUDIT),
     "getVectorStatus": Row(READ, "project", query=of_project),
