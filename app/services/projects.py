@@ -138,7 +138,7 @@ def purge_some(connection: Connection, caller: Caller, project_id: str, *, up_to
     caller.require(TEAM_ADMIN)
     get(connection, caller, project_id)
     doomed = (memory_items.c.project_id == project_id) & (memory_items.c.seq <= up_to_seq)
-    some = select(memory_items.c.seq).where(doomed).limit(PURGE_BATCH)
+    some = owned(memory_items, caller, memory_items.c.seq).where(doomed).limit(PURGE_BATCH)
     return connection.execute(delete(memory_items).where(memory_items.c.seq.in_(some.scalar_subquery()))).rowcount
 
 
@@ -146,7 +146,8 @@ def purge_some_events(connection: Connection, caller: Caller, project_id: str) -
     """Delete at most PURGE_BATCH events of a project; return how many."""
     caller.require(TEAM_ADMIN)
     get(connection, caller, project_id)
-    some = select(agent_events.c.id).where(agent_events.c.project_id == project_id).limit(PURGE_BATCH)
+    of_project = agent_events.c.project_id == project_id
+    some = owned(agent_events, caller, agent_events.c.id).where(of_project).limit(PURGE_BATCH)
     return connection.execute(delete(agent_events).where(agent_events.c.id.in_(some.scalar_subquery()))).rowcount
 
 
