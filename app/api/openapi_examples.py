@@ -9,6 +9,7 @@ _VALUES: Final[dict[str, Any]] = {
     "after": "2026-11-01T00:00:00Z",
     "agentId": "agent-1",
     "agentType": "claude-code",
+    "anchor": "01a22c63-b1fc-7813-98f9-1fade3cc7b3f",
     "apiKey": "cmem_6kYxT2pQ_…",
     "before": "2026-12-01T00:00:00Z",
     "concept": "timeouts",
@@ -92,6 +93,15 @@ _IN: Final[dict[str, dict[str, Any]]] = {
     "IssueView": {"path": "body.limit", "message": "Expected `int`, got `str`"},
     "Info": {"name": "cmem-server", "runtime": "python 3.11.7", "authMode": "api-key"},
     "Ready": {"database": "ok", "migrations": "ok", "vectors": "ready"},
+    "StatsView": {
+        "memories": 214,
+        "sessions": 12,
+        "events": 1840,
+        "byKind": {"observation": 180, "prompt": 34},
+        "byType": {"bugfix": 41, "decision": 12},
+        "byDay": {"2026-11-30": 9},
+        "storageBytes": 1_482_752,
+    },
     "PurgeCounts": {"memories": 214},
     "OperationView": {
         "kind": "vectors.verify",
