@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Final
 
 import numpy as np
@@ -99,14 +99,15 @@ def by_frequency(
     in_heading = _counts(patterns, headings)
     frequency = np.maximum(in_heading + _counts(patterns, bodies), own)
     beside = np.maximum(_counts(patterns, [_marked(document.neighbours) for document in documents]), neighbours)
-    seen = np.array([document.count("<") for document in map("".join, zip(headings, bodies, strict=True))], float)
+    wholes = [heading + body for heading, body in zip(headings, bodies, strict=True)]
+    seen = np.array([whole.count("<") for whole in wholes], float)
     read = np.array([max(len(document.heading) + len(document.body), 1) for document in documents], float)
     tokens = np.maximum(seen, 1) * np.array([document.characters for document in documents]) / read
     contribution = _saturated(frequency, tokens, average_tokens=average_characters * seen.sum() / max(read.sum(), 1))
     contribution *= 1 + HEADING_BONUS * (in_heading > 0)
     contribution += NEIGHBOUR_WEIGHT * ((frequency == 0) & (beside > 0))
-    adjacent = _adjacency(terms, worth, [heading + body for heading, body in zip(headings, bodies, strict=True)])
-    return Judged(_weighted(worth, contribution, frequency + beside) + adjacent, (frequency > 0).astype(float))
+    scores = _weighted(worth, contribution, frequency + beside) + _adjacency(terms, worth, wholes)
+    return Judged(scores, (frequency > 0).astype(float))
 
 
 def prefer_current(scores: Vector, places: Sequence[Place], *, newest_at_epoch: int, half_life_days: float) -> Vector:
@@ -150,8 +151,8 @@ def _adjacency(terms: Sequence[text.Term], worth: Vector, marked: Sequence[str])
     bonus = np.zeros(len(marked))
     for place, (first, second) in enumerate(pairwise(terms)):
         if min(first.weight, second.weight) == 1:
-            a, b = first.patterns[0], second.patterns[0]
-            together = np.array([a + b in document or b + a in document for document in marked])
+            forwards, backwards = (a + b for a, b in permutations((first.patterns[0], second.patterns[0])))
+            together = np.array([forwards in document or backwards in document for document in marked])
             bonus += together * min(worth[place], worth[place + 1])
     scaled: Vector = ADJACENCY_WEIGHT * bonus / max(worth.sum(), 1e-9)
     return scaled

@@ -24,10 +24,10 @@ def snippet(
     candidates = [candidate[:SEARCHED_CHARACTERS] for candidate in texts if candidate and candidate.strip()]
     if not candidates:
         return None
-    found = [text.matches(candidate, terms) for candidate in candidates]
-    best = max(range(len(candidates)), key=lambda place: (_worth(found[place], terms), -place))
-    start, end = _window(candidates[best], found[best], max_characters)
-    return _marked(candidates[best], [match.span for match in found[best]], start, end)
+    best = candidates[0] if len(candidates) == 1 else max(candidates, key=lambda each: _worth(each, terms))
+    matches = text.matches(best, terms)
+    start, end = _window(best, matches, max_characters)
+    return _marked(best, [match.span for match in matches], start, end)
 
 
 def cut(whole: str, max_characters: int) -> str:
@@ -40,8 +40,9 @@ def cut(whole: str, max_characters: int) -> str:
     return whole[: _word_end(whole, 0, end)].rstrip() + "…"
 
 
-def _worth(matches: Sequence[text.Match], terms: Sequence[text.Term]) -> float:
-    return sum(terms[place].weight for place in {match.term for match in matches})
+def _worth(candidate: str, terms: Sequence[text.Term]) -> float:
+    marked = text.marked(candidate)
+    return sum(term.weight for term in terms if any(pattern in marked for pattern in term.patterns))
 
 
 def _window(whole: str, matches: Sequence[text.Match], size: int) -> Span:

@@ -72,7 +72,12 @@ class Term:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The phrases in the spelling of `marked()`, to be counted in it."""
-        return tuple(dict.fromkeys("".join(map(_mark, phrase)) for phrase in self.phrases))
+        return _patterns(self.phrases)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _patterns(phrases: Phrases) -> tuple[str, ...]:
+    return tuple(dict.fromkeys("".join(map(_mark, phrase)) for phrase in phrases))
 
 
 def normalise(text: str) -> str:
@@ -131,7 +136,7 @@ class Match:
 
 def matches(original: str, terms: Sequence[Term]) -> list[Match]:
     """Return where the terms stand in a text as it was written."""
-    raw = list(_WORD.finditer(original))
+    raw = list((_ASCII_WORD if _is_plain(original) else _WORD).finditer(original))
     mark = _marked_forms if original.isascii() else marked
     marks = [mark(match.group()) for match in raw]
     ends = list(accumulate(map(len, marks)))
@@ -158,10 +163,12 @@ def _mark_end(original: str, end: int) -> int:
 
 
 def _raw_words(text: str) -> list[str]:
-    # most text is plain English, for which a plain pattern does it in half the time
-    if text.isascii() and "+" not in text and "#" not in text:
-        return _ASCII_WORD.findall(text)
-    return _WORD.findall(normalise(text))
+    return _ASCII_WORD.findall(text) if _is_plain(text) else _WORD.findall(normalise(text))
+
+
+def _is_plain(text: str) -> bool:
+    """Most text is plain English, for which a plain pattern does it in half the time."""
+    return text.isascii() and "+" not in text and "#" not in text
 
 
 def _chunk_terms(chunk: str) -> Iterator[Term]:

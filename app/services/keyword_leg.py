@@ -137,14 +137,14 @@ class KeywordLeg:
         for listed in _rarest_first(question.postings):
             if len(found) >= ENOUGH_FOUND:
                 return found
-            found = np.union1d(found, self._let_through(connection, question, listed))
+            found = _merged(found, self._let_through(connection, question, listed))
         for common in _common_terms(question):
             if len(found) >= DEEPEST:
                 break
             newest = self._full_text.find(
                 connection, question.scope, common, limit=DEEPEST, filters=question.filters, newest_first=True
             )
-            found = np.union1d(found, newest)
+            found = _merged(found, newest)
         return found
 
     def _let_through(self, connection: Connection, question: Question, seqs: Seqs) -> Seqs:
@@ -153,11 +153,18 @@ class KeywordLeg:
         return self._full_text.allowed(connection, question.scope, seqs, question.filters)
 
 
+def _merged(one: Seqs, other: Seqs) -> Seqs:
+    """The union of two ascending lists; np.union1d does not know that they are sorted and takes ten times as long."""
+    both = np.concatenate((one, other))
+    both.sort(kind="stable")
+    return both[np.append(True, both[1:] != both[:-1])] if len(both) else both
+
+
 def _rarest_first(postings: Sequence[Postings]) -> Iterator[Seqs]:
     rare = [found for found in postings if found.own is not None]
     for found in sorted(rare, key=lambda found: found.frequency):
         if found.own is not None:
-            yield np.union1d(found.own, found.beside)
+            yield _merged(found.own, found.beside)
 
 
 def _common_terms(question: Question) -> list[tuple[text.Phrases, ...]]:

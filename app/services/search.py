@@ -70,13 +70,18 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A memory that was found. `score` is 0…1 and compares within one reply; `shares` are there when asked for."""
+    """A memory that was found by some terms. `score` is 0…1 and compares within one reply; `shares` only on demand."""
 
     memory: Memory
     score: float
     matched_by: tuple[Leg, ...]
-    snippet: str | None
+    terms: Sequence[text.Term] = ()
     shares: tuple[Share, ...] = ()
+
+    @property
+    def snippet(self) -> str | None:
+        """The piece of its text that shows why it was found."""
+        return snippets.snippet(_texts(self.memory), self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +237,7 @@ def _without_query(database: Database, caller: Caller, asked: Asked) -> Found:
             cursor=asked.cursor,
             oldest_first=asked.order_by == "oldest",
         )
-    hits = [Hit(memory, 0.0, (), snippets.snippet(_texts(memory), ())) for memory in page.rows]
-    return Found(hits, "filter_only", page.next_cursor)
+    return Found([Hit(memory, 0.0, ()) for memory in page.rows], "filter_only", page.next_cursor)
 
 
 def _page(
@@ -246,13 +250,13 @@ def _page(
     seqs = ranked.seqs.tolist()
     start = 0 if asked.cursor is None else _resume(seqs, paging.decode(asked.cursor, bound_to))
     end = start + asked.limit
+    said = [voice.shares(ranked.seqs[start:end]) for voice in ranked.voices]
     hits = []
     for seq, score in zip(seqs[start:end], ranked.scores[start:end].tolist(), strict=True):
         if (memory := _BY_SEQ.first(connection, {**parameters(caller), "seq": seq})) is not None:
-            shares = tuple(share for voice in ranked.voices if (share := voice.share(seq)))
+            shares = tuple(by_seq[seq] for by_seq in said if seq in by_seq)
             legs = tuple(share.leg for share in shares)
-            snippet = snippets.snippet(_texts(memory), terms)
-            hits.append(Hit(memory, score, legs, snippet, shares if asked.explain else ()))
+            hits.append(Hit(memory, score, legs, terms, shares if asked.explain else ()))
     if end >= len(seqs):
         return hits, None
     return hits, paging.encode(paging.Place([end, seqs[end - 1]], bound_to))

@@ -31,12 +31,12 @@ class Voice:
     weight: float
     ranked: Ranked
 
-    def share(self, seq: int) -> Share | None:
-        """Return what the leg said of a memory, None when it did not find it."""
-        places = np.flatnonzero(self.ranked.seqs == seq)
-        if not len(places):
-            return None
-        return Share(self.leg, int(places[0]) + 1, float(self.ranked.scores[places[0]]), self.weight)
+    def shares(self, seqs: Seqs) -> dict[int, Share]:
+        """Return what the leg said of memories, of those that it found."""
+        return {
+            int(self.ranked.seqs[place]): Share(self.leg, place + 1, float(self.ranked.scores[place]), self.weight)
+            for place in np.flatnonzero(np.isin(self.ranked.seqs, seqs)).tolist()
+        }
 
 
 @dataclass(frozen=True, slots=True)

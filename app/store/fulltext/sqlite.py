@@ -115,7 +115,7 @@ def allowed(connection: Connection, scope: Scope, seqs: Seqs, filters: Filters) 
 def rows(connection: Connection, scope: Scope, seqs: Seqs) -> list[Row]:
     """Return what the ranker needs of memories, in the order of `seq`; unknown ones are left out."""
     in_scope, values = within(scope)
-    found = connection.exec_driver_sql(f"{_ROWS} {in_scope} ORDER BY m.seq", (_json(seqs), *values))
+    found = connection.exec_driver_sql(f"{_ROWS} {in_scope} ORDER BY m.seq", (_json(seqs), *values)).all()
     return [Row(*row) for row in found]
 
 
