@@ -29,8 +29,8 @@ from app.store.fulltext import Filters
 MAX_PROJECTS = 50
 
 
-class FilterFields(Wire, frozen=True, kw_only=True):
-    """The filters of search and context. Times are half open: `createdAfter` ≤ t < `createdBefore`."""
+class FilterSet(Wire, frozen=True, kw_only=True):
+    """Which memories are meant. Times are half open: `createdAfter` ≤ t < `createdBefore`."""
 
     project_id: Id | None = None
     project_ids: Annotated[list[Id], Meta(min_length=1, max_length=MAX_PROJECTS)] | None = None
@@ -42,6 +42,11 @@ class FilterFields(Wire, frozen=True, kw_only=True):
     server_session_id: Id | None = None
     created_after: EpochMs | None = None
     created_before: EpochMs | None = None
+
+
+class FilterFields(FilterSet, frozen=True, kw_only=True):
+    """The filters of search and context. Times are half open: `createdAfter` ≤ t < `createdBefore`."""
+
     min_score: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
 
 
@@ -118,14 +123,14 @@ def search_memories(request: ApiRequest, data: JSONBody[SearchRequest]) -> Searc
 router = Router("/", route_handlers=[search_memories], tags=["search"])
 
 
-def project_ids(data: FilterFields) -> tuple[str, ...]:
+def project_ids(data: FilterSet) -> tuple[str, ...]:
     """Return the projects a body names; none means the credential's own."""
     if data.project_id is not None and data.project_ids is not None:
         raise Invalid.field("body.projectIds", "name projectId or projectIds, not both")
     return tuple(data.project_ids or ([data.project_id] if data.project_id is not None else []))
 
 
-def filters(data: FilterFields) -> Filters:
+def filters(data: FilterSet) -> Filters:
     """Return the filters of a body."""
     return Filters(
         kinds=tuple(data.kinds or ()),

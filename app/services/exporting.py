@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, Table
 
 from app.caller import TEAM_ADMIN, Caller
-from app.services import audit, projects
+from app.services import audit, projects, retention_rules
 from app.services.transfer_records import (
     End,
     EventRecord,
@@ -86,7 +86,7 @@ def _of_project(connection: Connection, caller: Caller, project_id: str) -> Iter
     ).first()
     if project is None:  # deleted since it was chosen
         return
-    yield ProjectRecord(**project._mapping)
+    yield ProjectRecord(**{**project._mapping, "retention": retention_rules.read(project.retention)})
     in_order = server_sessions.c.started_at_epoch, server_sessions.c.id
     for row in _rows(connection, _select(server_sessions, SessionRecord, caller, project_id).order_by(*in_order)):
         yield SessionRecord(**row._mapping)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, insert, update
 
 from app.caller import TEAM_ADMIN, Caller
 from app.errors import AppError, Conflict, Invalid, NotFound
-from app.services import audit, memories, projects, slugs
+from app.services import audit, memories, projects, retention_rules, slugs
 from app.services.transfer_records import (
     VERSION,
     End,
@@ -214,6 +214,7 @@ class Import:
         slugs.validated(record.slug)
         self._require_free_path(connection, record.root_path)
         row = msgspec.structs.asdict(record)
+        row["retention"] = retention_rules.stored(retention_rules.checked(record.retention))
         row["id"] = record.id if self._keep_ids else derived_id(self._caller.team_id or "", record.id)
         connection.execute(insert(projects_table).values(**row, team_id=self._caller.team_id))
         return str(row["id"])
@@ -227,7 +228,8 @@ class Import:
         """Take the rules of retention over where there are none."""
         has_none = (projects_table.c.id == project_id) & (projects_table.c.retention == [])
         if record.retention:
-            connection.execute(update(projects_table).where(has_none).values(retention=record.retention))
+            rules = retention_rules.stored(retention_rules.checked(record.retention))
+            connection.execute(update(projects_table).where(has_none).values(retention=rules))
 
     def _bring(self, connection: Connection, line: int, record: Record) -> None:
         try:

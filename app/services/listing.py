@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import Connection, Subquery, TextClause, text
 
 from app.caller import Caller
 from app.services import paging, projects
@@ -46,6 +46,13 @@ def page(
         bound_to=paging.binding(caller, ["memories", sorted(named), filters, oldest_first]),
         oldest_first=oldest_first,
     )
+
+
+def matching(connection: Connection, caller: Caller, named: Sequence[str], filters: Filters) -> Subquery:
+    """Return the keys and projects of the memories that the filters let through, to be selected from."""
+    project_ids = projects.reach(connection, caller, named)
+    allowed = conditions(Scope(caller.team_id or "", project_ids), filters)
+    return owned(_M, caller, _M.c.seq, _M.c.project_id).where(_clause(allowed)).subquery()
 
 
 def _clause(allowed: Conditions) -> TextClause:

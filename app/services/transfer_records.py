@@ -8,6 +8,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from app.services.retention_rules import Rule
+
 FORMAT: Final = "cmem-server-export"
 VERSION: Final = 1
 
@@ -41,7 +43,7 @@ class ProjectRecord(_Record, frozen=True, kw_only=True, tag="project"):
     slug: _Label
     root_path: _Label | None
     metadata: dict[str, Any]
-    retention: list[dict[str, Any]]
+    retention: list[Rule]
     created_at_epoch: _EpochMs
     updated_at_epoch: _EpochMs
 

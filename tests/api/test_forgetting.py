@@ -1,0 +1,103 @@
+"""Deleting many memories by filter, and sessions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Server, Tenant, client, make_key
+
+
+@pytest.fixture
+def filled(team: Tenant) -> Tenant:
+    """The team, with ten memories of two kinds."""
+    for number in range(10):
+        kind = "prompt" if number % 2 else "summary"
+        team.post_memory(content=f"memory {number}", kind=kind, pinned=number == 1, createdAtEpoch=1_000 + number)
+    return team
+
+
+def delete(team: Tenant, **body: Any):
+    return team.http.post("/v1/memories/delete", json=body)
+
+
+def contents(team: Tenant) -> list[str]:
+    memories = team.http.get("/v1/memories", params={"orderBy": "oldest"}).json()["memories"]
+    return [memory["content"] for memory in memories]
+
+
+def test_a_rehearsal_counts_and_changes_nothing(filled: Tenant):
+    """The same number is then deleted."""
+    body = {"projectId": filled.project_id, "kinds": ["prompt"]}
+
+    assert delete(filled, **body, dryRun=True).json() == {"deleted": 5, "dryRun": True}
+    assert len(contents(filled)) == 10
+    assert delete(filled, **body).json() == {"deleted": 5, "dryRun": False}
+    assert contents(filled) == [f"memory {number}" for number in range(0, 10, 2)]
+    assert delete(filled, **body).json() == {"deleted": 0, "dryRun": False}
+
+
+def test_every_filter_of_search_holds(filled: Tenant):
+    """Half open in time, as everywhere."""
+    delete(filled, projectId=filled.project_id, createdAfter=1_003, createdBefore=1_009)
+
+    assert contents(filled) == ["memory 0", "memory 1", "memory 2", "memory 9"]
+
+
+def test_more_than_a_batch_goes_at_once(team: Tenant):
+    """In transactions of a thousand."""
+    for start in range(0, 2_100, 300):
+        batch = [{"projectId": team.project_id, "content": f"note {start + number}"} for number in range(300)]
+        team.http.post("/v1/memories/batch", json=batch)
+
+    assert delete(team, projectId=team.project_id, kinds=["manual"]).json()["deleted"] == 2_100
+    assert contents(team) == []
+
+
+@pytest.mark.parametrize("body", [{}, {"projectId": None}, {"kind": ["prompt"]}, {"query": "memory"}])
+def test_without_a_filter_nothing_is_deleted(filled: Tenant, body: dict[str, Any]):
+    """A misspelt filter, or none, is a 400."""
+    assert delete(filled, **body).status_code == 400
+    assert len(contents(filled)) == 10
+
+
+def test_others_memories_stay(filled: Tenant, as_team: Callable[[str], Tenant]):
+    """Another team's project is 403, as for every projectId in a body; without one the own team is meant."""
+    stranger = as_team("b")
+
+    assert delete(stranger, projectId=filled.project_id, kinds=["prompt"]).status_code == 403
+    assert delete(stranger, kinds=["prompt"]).json()["deleted"] == 0
+    assert len(contents(filled)) == 10
+
+
+def test_a_writer_may_not_delete_by_filter(server: Server, filled: Tenant):
+    """It needs team:admin."""
+    key = make_key(server.database, filled.caller, scopes=("memories:read", "memories:write"))
+    with client(server, key) as writer:
+        assert writer.post("/v1/memories/delete", json={"kinds": ["prompt"]}).status_code == 403
+
+
+def test_a_session_goes_with_everything_of_it(team: Tenant):
+    """Its memories and events; a second time it is unknown."""
+    started = team.http.post("/v1/sessions/start", json={"projectId": team.project_id, "externalSessionId": "run"})
+    session_id = started.json()["session"]["id"]
+    team.post_memory(content="in the session", serverSessionId=session_id)
+    team.post_memory(content="beside it")
+    event = {"projectId": team.project_id, "sourceType": "hook", "eventType": "e", "occurredAtEpoch": 1}
+    team.http.post("/v1/events", json={**event, "serverSessionId": session_id})
+
+    gone = team.http.delete(f"/v1/sessions/{session_id}").json()
+
+    assert gone == {"deleted": True, "id": session_id, "memories": 1, "events": 1}
+    assert contents(team) == ["beside it"]
+    assert team.http.get("/v1/events").json()["events"] == []
+    assert team.http.delete(f"/v1/sessions/{session_id}").status_code == 404
+
+
+def test_deletions_are_on_record_with_their_counts(filled: Tenant):
+    """Who did it, to which project, how many."""
+    delete(filled, projectId=filled.project_id, kinds=["prompt"])
+
+    (entry,) = filled.http.get("/v1/audit", params={"action": "memory.delete"}).json()["audit"]
+
+    assert (entry["targetId"], entry["count"]) == (filled.project_id, 5)
