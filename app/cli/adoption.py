@@ -10,7 +10,7 @@ from app.cli import console
 from app.cli.vectors import camel, follow, opened, progress_bar, required
 from app.services import vector_adoption
 from app.vectors import adoption
-from app.vectors.failures import NotInitialized
+from app.vectors.failures import OwnedElsewhere
 
 
 @click.command("adopt-vectors")
@@ -24,7 +24,7 @@ def adopt_vectors(folder: Path, team: str, as_json: bool) -> None:
         caller = console.within(database, team)
         try:
             index.connect()
-        except NotInitialized:
+        except OwnedElsewhere:
             with database.write() as connection:
                 asked = vector_adoption.request(connection, caller, folder)
             result = follow(database, caller, asked.id, progress)

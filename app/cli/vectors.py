@@ -19,7 +19,7 @@ from app.services import operations, projects
 from app.services import vectors as service
 from app.services.vectors import Repair
 from app.store.database import Database
-from app.vectors.failures import NotInitialized, VectorsUnavailable
+from app.vectors.failures import OwnedElsewhere, VectorsUnavailable
 from app.vectors.index import VectorIndex
 
 _POLL_SECONDS = 0.2
@@ -57,13 +57,12 @@ def status(team: str | None, project: str | None, as_json: bool) -> None:
 @console.as_json
 def probe(as_json: bool) -> None:
     """Connect, list, embed and query; exits 1 with the stage that failed."""
-    with opened() as (_, index):
-        probed = required(index).probe()
-    times = ", ".join(f"{stage} {took} ms" for stage, took in probed.milliseconds.items())
-    console.show(
-        asdict(probed), as_json=as_json, text=lambda _: times if probed.ok else f"{probed.stage}: {probed.error}"
-    )
-    if not probed.ok:
+    with opened() as (database, index):
+        probed = _probed(database, required(index))
+    times = ", ".join(f"{stage} {took} ms" for stage, took in probed["milliseconds"].items())
+    failed = f"{probed['stage']}: {probed['error']}"
+    console.show(probed, as_json=as_json, text=lambda _: times if probed["ok"] else failed)
+    if not probed["ok"]:
         raise click.exceptions.Exit(1)
 
 
@@ -98,6 +97,19 @@ def rebuild(team: str | None, project: str | None, dry_run: bool, as_json: bool)
     _repair("rebuild", team, project, as_json=as_json, dry_run=dry_run)
 
 
+def _probed(database: Database, index: VectorIndex) -> dict[str, Any]:
+    """Probe from here, or let the server do it that has the folder."""
+    try:
+        index.connect()
+    except OwnedElsewhere:
+        with database.write() as connection:
+            asked = operations.create(connection, server_owner(), service.PROBE_KIND, project_id=None, arguments={})
+        return follow(database, server_owner(), asked.id, lambda _done, _total: None)
+    except VectorsUnavailable:
+        pass  # the probe says at which stage
+    return asdict(index.probe())
+
+
 def _repair(
     repair: Repair, team: str | None, project: str | None, *, as_json: bool, dry_run: bool, only_failed: bool = False
 ) -> None:
@@ -107,7 +119,7 @@ def _repair(
         with progress_bar(repair) as progress:
             try:
                 index.connect()
-            except NotInitialized:
+            except OwnedElsewhere:
                 with database.write() as connection:
                     asked = service.request(
                         connection,

@@ -1,7 +1,7 @@
 """The vector index as people see it: how it stands, and the repairs that may be asked for."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection
@@ -21,6 +21,7 @@ from app.vectors.repair import Differences
 Repair = Literal["backfill", "verify", "rebuild"]
 REPAIRS: Final[tuple[Repair, ...]] = ("backfill", "verify", "rebuild")
 _KIND_PREFIX: Final = "vectors."
+PROBE_KIND: Final = "vectors.probe"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,11 @@ def request(
 def verbs(database: Database, index: VectorIndex) -> dict[str, Verb]:
     """Return what does the vector operations."""
     repairs = {_KIND_PREFIX + repair: _verb(database, index, repair) for repair in REPAIRS}
-    return {**repairs, vector_adoption.KIND: vector_adoption.verb(database, index)}
+    return {
+        **repairs,
+        PROBE_KIND: lambda _operation, _progress: asdict(index.probe()),
+        vector_adoption.KIND: vector_adoption.verb(database, index),
+    }
 
 
 def perform(

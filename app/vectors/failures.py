@@ -19,6 +19,10 @@ class NotInitialized(VectorsUnavailable):
     reason = "chroma_not_initialized"
 
 
+class OwnedElsewhere(NotInitialized):
+    """Another process has the folder."""
+
+
 class ConnectionLost(VectorsUnavailable):
     """Nobody answers at Chroma's address."""
 
@@ -41,3 +45,9 @@ class EmbedderFailed(VectorsUnavailable):
     """The model is missing, damaged, or its endpoint does not answer."""
 
     reason = "embedder_error"
+
+
+class IndexBehind(VectorsUnavailable):
+    """The index does not hold yet what was asked about: it is being filled again, or for another model."""
+
+    reason = "index_behind"

@@ -17,7 +17,7 @@ from app.vectors.chroma.connection import BACKOFF_SECONDS, Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer, Server
 from app.vectors.embedding import Embedder
 from app.vectors.embedding.background import BackgroundEmbedding
-from app.vectors.failures import VectorsUnavailable
+from app.vectors.failures import EmbedderFailed, IndexBehind, NotInitialized, VectorsUnavailable
 from app.vectors.meaning import Meaning
 from app.vectors.mirror import Mirror
 from app.vectors.probe import Probed, probe
@@ -73,22 +73,25 @@ class VectorIndex:
         writer = Writer(self.collections, self._embedding)
         self.mirror = Mirror(database, self.collections, writer, owner=f"{os.getpid()}-{clock.new_id()}")
         self.repair = Repair(database, self.collections, writer, self.mirror)
-        self.meaning = Meaning(self.collections, choice.embedder, earlier=choice.earlier)
+        self.meaning = Meaning(self.collections, choice.embedder, earlier=choice.earlier, require=self._require)
         self._stop = threading.Event()
         self._mirroring: threading.Thread | None = None
         self._rebuilding: threading.Thread | None = None
-        self._last_failure: str | None = None
+        self._last_failure: VectorsUnavailable | None = None
+        self._refilling: frozenset[str] = frozenset()
         self._has_connected = False
 
     @property
     def state(self) -> VectorState:
-        """Say where the connection stands, without waiting for anything."""
-        return self._connection.state
+        """Say where the index stands, without waiting for anything: ready is connected and looked through."""
+        state = self._connection.state
+        is_new = state == "ready" and self._mirroring is not None and self._survey_due.is_set()
+        return "connecting" if is_new else state
 
     @property
     def last_error(self) -> str | None:
         """What went wrong last; None while all is well."""
-        return self._connection.last_error or self._last_failure
+        return self._connection.last_error or (str(self._last_failure) if self._last_failure else None)
 
     @property
     def backoff_seconds(self) -> float:
@@ -132,6 +135,16 @@ class VectorIndex:
         if self._stop.is_set():
             raise Interrupted
 
+    def _require(self, project_ids: Sequence[str]) -> None:
+        """Raise what keeps the index from answering for these projects, if it is kept in step from here at all."""
+        if self._mirroring is None:
+            return
+        if self._survey_due.is_set():
+            failure = self._last_failure or NotInitialized("The vector index is being looked through.")
+            raise type(failure)(str(failure))
+        if not self._refilling.isdisjoint(project_ids):
+            raise IndexBehind("The vector index is being filled again.")
+
     def _keep_in_step(self) -> None:
         """Drain until told to stop. An outage pauses it, nothing ends it."""
         while not self._stop.is_set():
@@ -145,20 +158,24 @@ class VectorIndex:
                 self._look_around()
             taken = self.mirror.drain_once()
         except VectorsUnavailable as outage:
-            if str(outage) != self._last_failure:
+            if str(outage) != str(self._last_failure):
                 _log.warning("mirror_paused", reason=str(outage))
-            self._last_failure = str(outage)
-            self._survey_due.set()
+            self._last_failure = outage
+            if not isinstance(outage, EmbedderFailed):
+                self._survey_due.set()
             return _PAUSE_SECONDS
         except Exception:  # noqa: BLE001 - one failed round must not end the rounds to come
             _log.exception("mirror_round_failed")
             return _PAUSE_SECONDS
         self._last_failure = None
+        if not taken:
+            self._refilling = frozenset()
         return 0.0 if taken else _POLL_SECONDS
 
     def _look_around(self) -> None:
         """Ask for what is missing: a collection that is empty, of another model, or of a project that is no more."""
         survey = self.repair.survey()
+        self._refilling = frozenset(survey.empty)
         self._survey_due.clear()
         for project_id in survey.empty:
             self.mirror.enqueue_project(project_id)

@@ -10,17 +10,11 @@ import numpy as np
 from app.vectors import documents, embedding, places
 from app.vectors.chroma.collections import Collections, Hit, Model
 from app.vectors.embedding import Embedder, Vectors
-from app.vectors.failures import TimedOut, VectorsUnavailable
+from app.vectors.failures import IndexBehind, TimedOut
 
 _DOCUMENTS_PER_MEMORY: Final = 3
 _WIDENING: Final = 4
 _MAX_DOCUMENTS: Final = 10_000
-
-
-class AnotherModel(VectorsUnavailable):
-    """The project's vectors are of a model that is not at hand; it is being rebuilt."""
-
-    reason = "index_behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +30,20 @@ class Candidate:
 class Meaning:
     """Questions to memories. Safe from any thread; raises VectorsUnavailable within its time limit."""
 
-    def __init__(self, collections: Collections, embedder: Embedder, *, earlier: Sequence[Embedder] = ()) -> None:
-        """`earlier` are models whose collections may still serve while they are rebuilt for `embedder`."""
+    def __init__(
+        self,
+        collections: Collections,
+        embedder: Embedder,
+        *,
+        earlier: Sequence[Embedder] = (),
+        require: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
+        """`earlier` are models whose collections may still serve while they are rebuilt for `embedder`.
+
+        `require` raises VectorsUnavailable for projects that cannot be answered for at the moment.
+        """
         self._collections = collections
+        self._require = require
         self._embedder = embedder
         self._models = [(one, embedding.remember_queries(one)) for one in (embedder, *earlier)]
 
@@ -53,6 +58,7 @@ class Meaning:
 
         One per memory, by its best document. `seconds` bounds all of it.
         """
+        self._require(project_ids)
         deadline = time.monotonic() + seconds
         found = [
             candidate
@@ -93,7 +99,7 @@ class Meaning:
         for embedder, embed_query in self._models:
             if collection is None or collection.model == Model.of(embedder):
                 return embed_query
-        raise AnotherModel("The index is being rebuilt for another model.")
+        raise IndexBehind("The index is being rebuilt for another model.")
 
 
 def _best_per_memory(project_id: str, hits: Sequence[Hit]) -> list[Candidate]:

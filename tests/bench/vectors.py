@@ -29,6 +29,7 @@ class Random:
     """Vectors of the default model's form without its cost: to fill large collections."""
 
     model_id, version, dimensions = MiniLM.model_id, MiniLM.version, MiniLM.dimensions
+    is_remote = False
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts]

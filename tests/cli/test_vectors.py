@@ -99,6 +99,7 @@ def test_a_running_server_is_asked_to_do_it(start_server: Callable[..., Server],
     start_server(vectors="embedded", data_dir=tmp_path / "data")
     assert printed("backfill", "--team", "team")["memories"] == 3
     assert printed("verify", "--dry-run")["missing"] == 0
+    assert printed("probe")["stage"] == "done"
 
 
 def test_adopting_a_folder_that_is_not_chromas_is_one_line(project_id: str, tmp_path: Path):

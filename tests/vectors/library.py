@@ -93,6 +93,7 @@ class Counting:
 
     version = "1"
     dimensions = 384
+    is_remote = False
 
     def __init__(self, model_id: str = "all-MiniLM-L6-v2") -> None:
         self.model_id = model_id

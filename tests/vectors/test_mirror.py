@@ -1,4 +1,5 @@
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from sqlalchemy import text
 from app.store import outbox
 from app.vectors import mirror as mirroring
 from app.vectors import places
+from app.vectors.embedding.endpoint import EndpointAddress, EndpointEmbedder
 from app.vectors.failures import EmbedderFailed, VectorsUnavailable
 from tests.vectors.library import Counting, Library
 
@@ -270,7 +272,7 @@ def test_in_the_background_a_write_is_found_soon(library: Library):
     library.index.start()
     wait_until(lambda: library.index.state == "ready")
     memory = library.add(**TOKEN)
-    wait_until(lambda: library.find(ASK_TOKEN) == [memory], seconds=5)
+    wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory], seconds=5)
 
 
 def test_a_deleted_folder_is_filled_again_at_the_next_start(library: Library):
@@ -281,7 +283,58 @@ def test_a_deleted_folder_is_filled_again_at_the_next_start(library: Library):
     shutil.rmtree(library.folder / "chroma")
     library.restart()
     library.index.start()
-    wait_until(lambda: library.find(ASK_TOKEN) == [memory])
+    wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
+
+
+def test_until_a_lost_index_is_filled_again_it_says_that_it_is_behind(library: Library, counting: Counting):
+    """An empty answer would look as if nothing were known."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    library.index.close()
+    shutil.rmtree(library.folder / "chroma")
+    held = threading.Event()
+    counting.before = lambda _: held.wait(20)
+    library.restart()
+    library.index.start()
+    reasons = set()
+    wait_until(lambda: reasons.add(reason_of(library)) or "index_behind" in reasons)
+    assert reasons <= {"chroma_not_initialized", "index_behind"}
+    held.set()
+    wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
+
+
+def reason_of(library: Library) -> str | None:
+    try:
+        library.find(ASK_TOKEN)
+    except VectorsUnavailable as failure:
+        return failure.reason
+    return None
+
+
+def test_a_failing_model_is_named_as_the_reason_at_once(library: Library, counting: Counting):
+    """Nobody who searches waits to find out."""
+
+    def fail(_):
+        raise EmbedderFailed("no model")
+
+    counting.before = fail
+    library.add(**TOKEN)
+    library.index.start()
+    wait_until(lambda: library.index.last_error == "no model")
+    assert library.index.state == "ready"
+
+
+def test_an_endpoint_that_hangs_does_not_hold_up_the_end(library: Library):
+    """The server stops within its grace time, whoever it waits for."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        address = EndpointAddress(f"http://127.0.0.1:{hanging.getsockname()[1]}", "model", "")
+        library.restart(EndpointEmbedder(address))
+        library.add(**TOKEN)
+        library.index.start()
+        wait_until(lambda: library.index.state == "ready")
+        began = time.monotonic()
+        library.index.close(grace_seconds=0.5)
+        assert time.monotonic() - began < 3
 
 
 def test_a_folder_deleted_under_the_running_server_is_filled_again(library: Library):
@@ -345,7 +398,7 @@ def test_an_edit_while_the_model_changes_is_never_found_by_its_old_text(library:
     library.index.start()
     wait_until(lambda: library.index.state == "ready")
     library.change(memory, title="Bakery", narrative=BREAD["narrative"])
-    wait_until(lambda: library.find(ASK_TOKEN) == [])
+    wait_until(lambda: safely(library.find, ASK_TOKEN) == [])
     held.set()
     wait_until(lambda: model_of(library) == "successor")
     wait_until(lambda: safely(library.find, "bread on a weekend morning") == [memory])

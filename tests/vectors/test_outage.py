@@ -23,6 +23,7 @@ class Quick:
     """Vectors of a text's hash: what is tried here is not their meaning."""
 
     model_id, version, dimensions = "quick", "1", 8
+    is_remote = False
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         rows = [np.random.default_rng(sum(text.encode())).normal(size=self.dimensions) for text in texts]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from app import clock
-from app.vectors.failures import NotInitialized
+from app.vectors.failures import OwnedElsewhere
 
 _POLL_SECONDS: Final = 0.02
 
@@ -43,7 +43,7 @@ class FolderLock:
         self._file: int | None = None
 
     def acquire(self) -> int:
-        """Take the lock and return its file, waiting only for the child of a dead owner; raise NotInitialized."""
+        """Take the lock and return its file, waiting only for the child of a dead owner; raise OwnedElsewhere."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -77,7 +77,7 @@ class FolderLock:
                 return
             owner = self.owner()
             if (owner and owner.is_alive) or time.monotonic() > deadline:
-                raise NotInitialized(f"The vector folder belongs to {_described(owner)}; this one runs without it.")
+                raise OwnedElsewhere(f"The vector folder belongs to {_described(owner)}; this one runs without it.")
             time.sleep(_POLL_SECONDS)
 
     def _sign(self, file: int) -> None:

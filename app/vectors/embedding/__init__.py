@@ -27,6 +27,10 @@ class Embedder(Protocol):
     def dimensions(self) -> int:
         """The length of a vector."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Say whether embedding means waiting for somebody else, and not for this machine's cores."""
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return unit vectors of shape (len(texts), dimensions) for texts that are stored."""
 

@@ -24,7 +24,13 @@ class BackgroundEmbedding:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="embed", initializer=_step_back)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one unit vector a text, in the texts' order."""
+        """Return one unit vector a text, in the texts' order.
+
+        A remote model is asked from the caller's thread: at exit Python waits for a pool's threads, for an endpoint
+        that hangs as long as that takes.
+        """
+        if self.embedder.is_remote:
+            return self.embedder.embed(texts)
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         chunks = [order[start : start + _CHUNK_TEXTS] for start in range(0, len(order), _CHUNK_TEXTS)]
         parts = self._threads.map(lambda chunk: self.embedder.embed([texts[place] for place in chunk]), chunks)

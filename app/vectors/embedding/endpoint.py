@@ -37,6 +37,7 @@ class EndpointEmbedder:
     """A remote model. Its dimensions are what the first answer has; asking for them may therefore call the endpoint."""
 
     version = "1"
+    is_remote = True
 
     def __init__(
         self, address: EndpointAddress, *, timeout_seconds: float = 20.0, sleep: Callable[[float], None] = time.sleep

