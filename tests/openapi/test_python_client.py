@@ -15,6 +15,10 @@ from tests.conftest import Server, Tenant
 CONTRACT = Path(__file__).parents[2] / contract.PATH
 GENERATOR = Path(sys.executable).parent / "openapi-python-client"
 PACKAGE = "generated_cmem_client"
+CONFIGURATION = """
+post_hooks: []  # no formatter: nobody reads it
+content_type_overrides: {application/x-ndjson: application/octet-stream}  # exports and imports are streams of bytes
+"""
 FACT = "The gateway timeout is three seconds."
 
 
@@ -22,7 +26,7 @@ FACT = "The gateway timeout is three seconds."
 def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """The generated package; its generation left nothing of the contract out."""
     folder = tmp_path_factory.mktemp("python")
-    (folder / "config.yml").write_text("post_hooks: []\n")  # no formatter: nobody reads it
+    (folder / "config.yml").write_text(CONFIGURATION)
     command = [GENERATOR, "generate", "--path", CONTRACT, "--output-path", folder / PACKAGE]
     command += ["--meta", "none", "--config", folder / "config.yml", "--fail-on-warning"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
