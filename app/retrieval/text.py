@@ -30,11 +30,20 @@ SYMBOLS = "\u2190-\u21ff\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001
 # A private-use character is a word to the index and in no query: phrases cannot match across it.
 BOUNDARY = "\ue000"
 
-_WORD = re.compile(
-    rf"(?<![^\W_])(?:[cg]\+\+|[cf]#)(?![^\W_])|[{UNSPACED}]|[{SYMBOLS}]|[^\W_{UNSPACED}{SYMBOLS}]+"
-    rf"|(?<=[{UNSPACED}])[^\w\s]+(?=[{UNSPACED}])",
-    re.IGNORECASE,
-)
+# Written or left out at will: accents, Hebrew points, Arabic vowel signs and tatweel. (U+0306 apart: й is a letter.)
+_MARKS = "\u0300-\u0305\u0307-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed"
+
+
+def _word_pattern(letter: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"(?<![^\W_])(?:[cg]\+\+|[cf]#)(?![^\W_])|[{UNSPACED}]|[{SYMBOLS}]|{letter}+"
+        rf"|(?<=[{UNSPACED}])[^\w\s]+(?=[{UNSPACED}])",
+        re.IGNORECASE,
+    )
+
+
+_WORD = _word_pattern(rf"[^\W_{UNSPACED}{SYMBOLS}]")
+_WORD_AS_WRITTEN = _word_pattern(rf"(?:[^\W_{UNSPACED}{SYMBOLS}][{_MARKS}\u0306]*)")
 _ASCII_WORD = re.compile("[0-9A-Za-z]+")
 _PLAIN_WORD = re.compile(r"[^\W_]+")
 _HOLDS_UNSPACED = re.compile(f"[{UNSPACED}]").search
@@ -44,10 +53,7 @@ _VERSION = re.compile(r"v(?=\d)", re.IGNORECASE)
 _MAY_HAVE_EXTRA = re.compile(r"[^\x00-\x7f]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|[vV]\d|\+\+|#").search
 _CONTRACTION = re.compile(r"(?<=\w)(?:n['’]t|['’](?:s|re|ve|ll|d|m))\b", re.IGNORECASE)
 _LATIN_ACCENTS = re.compile("(?<=[A-Za-z])[\u0300-\u036f]+")
-# Written or left out at will: accents (but й is a letter), Hebrew points, Arabic vowel signs and tatweel.
-_OPTIONAL_MARK = re.compile(
-    "(?<![иИ])\u0306|[\u0300-\u0305\u0307-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed]"
-)
+_OPTIONAL_MARK = re.compile(f"(?<![иИ])\u0306|[{_MARKS}]")
 _LETTERS = str.maketrans(
     dict(zip("ıøØłŁđĐ", "ioOlLdD", strict=True))
     | {"æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe"}
@@ -136,7 +142,7 @@ class Match:
 
 def matches(original: str, terms: Sequence[Term]) -> list[Match]:
     """Return where the terms stand in a text as it was written."""
-    raw = list((_ASCII_WORD if _is_plain(original) else _WORD).finditer(original))
+    raw = list((_ASCII_WORD if _is_plain(original) else _WORD_AS_WRITTEN).finditer(original))
     mark = _marked_forms if original.isascii() else marked
     marks = [mark(match.group()) for match in raw]
     ends = list(accumulate(map(len, marks)))
@@ -191,9 +197,11 @@ def _identifier_terms(raw: list[str], *, plain: tuple[str, ...]) -> Iterator[Ter
     forms = [_forms(word) for word in raw if _forms(word) != (BOUNDARY,)]
     whole = tuple(form[0] for form in forms)
     spelt_out = tuple(word for form in forms for word in form[1:] or form)
-    if whole:
-        yield Term(tuple(phrase for phrase in dict.fromkeys((whole, spelt_out, plain)) if phrase))
     letters = tuple(word[0].casefold() for word in raw if word.casefold() in _NAMED)
+    if whole:
+        # a C++ is no C, whatever the index makes of it
+        spellings = (whole, spelt_out) if letters else (whole, spelt_out, plain)
+        yield Term(tuple(phrase for phrase in dict.fromkeys(spellings) if phrase))
     parts = letters + (spelt_out if len(spelt_out) > 1 else ())
     yield from (Term(((part,),), PART_WEIGHT) for part in parts)
 
