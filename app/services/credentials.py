@@ -39,7 +39,7 @@ def mint() -> PresentedKey:
     """Return a new random key."""
     public_id = _random(_PUBLIC_LENGTH)
     body = _random(_SECRET_LENGTH)
-    return PresentedKey(public_id, body + _checksum(public_id + body))
+    return PresentedKey(public_id, body + checksum(public_id + body))
 
 
 def text_of(key: PresentedKey) -> str:
@@ -60,10 +60,20 @@ def parse(text: str) -> PresentedKey | None:
     public_id, secret = parts[1], parts[2]
     if len(public_id) != _PUBLIC_LENGTH or len(secret) != _SECRET_LENGTH + _CHECKSUM_LENGTH:
         return None
-    body, checksum = secret[:_SECRET_LENGTH], secret[_SECRET_LENGTH:]
-    if not text.isascii() or not hmac.compare_digest(_checksum(public_id + body), checksum):
+    body, ending = secret[:_SECRET_LENGTH], secret[_SECRET_LENGTH:]
+    if not text.isascii() or not hmac.compare_digest(checksum(public_id + body), ending):
         return None
     return PresentedKey(public_id, secret)
+
+
+def checksum(text: str) -> str:
+    """Return the six characters that end a key: CRC-32 of all the others but the prefix, in base62."""
+    number = zlib.crc32(text.encode())
+    digits = []
+    for _ in range(_CHECKSUM_LENGTH):
+        number, digit = divmod(number, len(_ALPHABET))
+        digits.append(_ALPHABET[digit])
+    return "".join(reversed(digits))
 
 
 def hash_secret(secret: str) -> str:
@@ -123,12 +133,3 @@ def _matches(secret_hash: str, secret: str) -> bool:
 
 def _random(length: int) -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
-
-
-def _checksum(text: str) -> str:
-    number = zlib.crc32(text.encode())
-    digits = []
-    for _ in range(_CHECKSUM_LENGTH):
-        number, digit = divmod(number, len(_ALPHABET))
-        digits.append(_ALPHABET[digit])
-    return "".join(reversed(digits))

@@ -36,7 +36,7 @@ def public_id(api_key: str) -> str:
 def forgery(api_key: str) -> PresentedKey:
     """Return a well-formed key with the public id of another and a wrong secret."""
     secret = "0" * 43
-    return PresentedKey(public_id(api_key), secret + credentials._checksum(public_id(api_key) + secret))
+    return PresentedKey(public_id(api_key), secret + credentials.checksum(public_id(api_key) + secret))
 
 
 def set_key(server: Server, api_key: str, **values: object) -> None:
