@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 State = Literal["connecting", "ready", "unavailable"]
 
 BACKOFF_SECONDS: Final = 10.0
-_CONNECT_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 2.0
 _NOT_CHROMA: Final = "What answers at that address is not Chroma."
 _DATABASE: Final = "/api/v2/tenants/default_tenant/databases/default_database"
 

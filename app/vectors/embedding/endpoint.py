@@ -18,7 +18,7 @@ _MAX_CHARS: Final = 24_000
 """About the 8,192 tokens that such endpoints read; a longer text would fail its whole batch."""
 _RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _ATTEMPTS: Final = 3
-_QUERY_SECONDS: Final = 2.0
+_QUERY_SECONDS: Final = 1.5
 """Somebody waits for a question's vector: one attempt, and a search by words if it fails."""
 _QUERY_PAUSE_SECONDS: Final = 10.0
 """After a failed attempt nobody waits for another one so soon."""
