@@ -6,7 +6,7 @@ import importlib
 from app import logs
 from tests.bench.harness import table
 
-NAMES = ("api", "keyword", "vectors")
+NAMES = ("api", "auth", "keyword", "vectors")
 
 
 def main() -> None:

@@ -32,7 +32,13 @@ def run(scale: float) -> list[Row]:
             rates = _changes(small, server, scale)
         with serving(large.folder) as server:
             rows += [
-                Row(f"{what} at {large_rows:,} rows", f"{rate:,.0f}/s", f"small {rates[what]:,.0f}/s", rate / rates[what], "≥ 0.8")
+                Row(
+                    f"{what} at {large_rows:,} rows",
+                    f"{rate:,.0f}/s",
+                    f"small {rates[what]:,.0f}/s",
+                    rate / rates[what],
+                    "≥ 0.8",
+                )
                 for large_rows in [count(large)]
                 for what, rate in _changes(large, server, scale).items()
             ]
@@ -123,9 +129,7 @@ def _raw_read(store: Store, requests: int) -> float:
     connection = floors.connect(store.database.path)
     ids = itertools.cycle(some_ids(store, 200))
     sql = "SELECT * FROM memory_items WHERE id = ? AND team_id = ?"
-    rate = load.timed(
-        lambda: connection.execute(sql, (next(ids), store.caller.team_id)).fetchone(), times=requests
-    )
+    rate = load.timed(lambda: connection.execute(sql, (next(ids), store.caller.team_id)).fetchone(), times=requests)
     connection.close()
     return rate
 

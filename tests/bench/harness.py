@@ -105,6 +105,11 @@ def table(title: str, rows: Sequence[Row]) -> str:
     """Return the rows as aligned text."""
     lines = [("what", "measured", "floor", "ratio", "target")]
     lines += [(row.what, row.measured, row.floor, f"{row.ratio:.2f}", row.target) for row in rows]
-    widths = [max(len(line[place]) for line in lines) for place in range(5)]
+    return grid(title, lines)
+
+
+def grid(title: str, lines: Sequence[tuple[str, ...]]) -> str:
+    """Return lines of cells, the first of them the header, as aligned text."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([title, "", text[0], "  ".join("-" * width for width in widths), *text[1:], ""])

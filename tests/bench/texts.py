@@ -17,7 +17,7 @@ def words(random_source: random.Random, count: int) -> str:
 
 def memories(count: int, *, seed: int = 1, length: int = 60) -> Iterator[dict[str, Any]]:
     """Yield the fields of memories of about `length` words, the same ones for the same seed."""
-    source = random.Random(seed)  # noqa: S311 - made-up text, not a secret
+    source = random.Random(seed)
     for number in range(count):
         yield {
             "kind": "observation",
@@ -31,7 +31,7 @@ def memories(count: int, *, seed: int = 1, length: int = 60) -> Iterator[dict[st
 
 def queries(*, seed: int = 7) -> list[str]:
     """Return a fixed mix of questions: common words, rare words, both, and one too many."""
-    source = random.Random(seed)  # noqa: S311 - made-up text, not a secret
+    source = random.Random(seed)
     common, rare = VOCABULARY[:12], VOCABULARY[400:2400]
     mixes = ((3, 0), (0, 2), (2, 2), (4, 1), (1, 3))
     asked = [source.sample(common, many) + source.sample(rare, few) for many, few in mixes * 8]
