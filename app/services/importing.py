@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, insert, update
 
 from app.caller import TEAM_ADMIN, Caller
 from app.errors import AppError, Conflict, Invalid, NotFound
-from app.services import audit, memories, projects, retention_rules, slugs
+from app.services import audit, memories, neighbours, projects, retention_rules, slugs
 from app.services.transfer_records import (
     VERSION,
     End,
@@ -140,6 +140,7 @@ class Import:
         self._into = into_project_id
         self._keep_ids = keep_ids
         self._twins = _Twins()
+        self._sessions: set[str] = set()
         self._project_id: str | None = None
         self._projects = 0
         self._has_header = False
@@ -152,6 +153,8 @@ class Import:
         with self._database.write() as connection:
             for line, record in batch:
                 self._take(connection, line, record)
+            while self._sessions:
+                neighbours.refresh_session(connection, self._sessions.pop())
             if (created := self.report.created - before) and self._project_id is not None:
                 target = ("project", self._project_id)
                 audit.record(
@@ -282,13 +285,14 @@ class Import:
         if self._stands(connection, "memory_items", row["id"]):
             self._add_sources(connection, row["id"], record.sources)
             return False
-        neighbour_text = row.pop("neighbour_text")
         row["server_session_id"] = self._session_id(connection, record.server_session_id)
         row["dedup_scope"] = self._twins.standing(self._id(record.dedup_scope)) if record.dedup_scope else ""
         memory = Memory(**row, seq=0, version=1, superseded_by=None, content_hash="")
-        stored, is_new = memories.restore_once(connection, self._caller, memory, neighbour_text=neighbour_text)
+        stored, is_new = memories.restore_once(connection, self._caller, memory)
         if not is_new:
             self._twins.add(memory.id, stored.id)
+        elif memory.server_session_id is not None:
+            self._sessions.add(memory.server_session_id)
         self._add_sources(connection, stored.id, record.sources)
         return is_new
 

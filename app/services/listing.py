@@ -49,10 +49,10 @@ def page(
 
 
 def matching(connection: Connection, caller: Caller, named: Sequence[str], filters: Filters) -> Subquery:
-    """Return the keys and projects of the memories that the filters let through, to be selected from."""
+    """Return key, project and session of the memories that the filters let through, to be selected from."""
     project_ids = projects.reach(connection, caller, named)
     allowed = conditions(Scope(caller.team_id or "", project_ids), filters)
-    return owned(_M, caller, _M.c.seq, _M.c.project_id).where(_clause(allowed)).subquery()
+    return owned(_M, caller, _M.c.seq, _M.c.project_id, _M.c.server_session_id).where(_clause(allowed)).subquery()
 
 
 def _clause(allowed: Conditions) -> TextClause:

@@ -86,17 +86,10 @@ def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> tuple
     return _insert_once(connection, caller, _composed(caller, new))
 
 
-def restore_once(
-    connection: Connection, caller: Caller, memory: Memory, *, neighbour_text: str | None
-) -> tuple[Memory, bool]:
+def restore_once(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory, bool]:
     """Write a row as it was taken out, unless the same content stands. Its references have been checked."""
     _require_searchable(memory, "memory")
-    restored = msgspec.structs.replace(memory, content_hash=_hash(memory))
-    standing = _SAME.first(connection, {**parameters(caller), **_identity(restored)})
-    if standing is not None:
-        return standing, False
-    _INSERT.run(connection, {**_stored(restored), "neighbour_text": neighbour_text})
-    return restored, True
+    return _insert_once(connection, caller, msgspec.structs.replace(memory, content_hash=_hash(memory)))
 
 
 def get(connection: Connection, caller: Caller, memory_id: str) -> Memory:

@@ -3,17 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, delete, false, func, not_, select
 
 from app.caller import TEAM_ADMIN, Caller
 from app.errors import Invalid
-from app.services import audit, listing, projects, sessions
+from app.services import audit, listing, neighbours, projects, sessions
 from app.store.database import Database
 from app.store.fulltext import Filters
 from app.store.models import agent_events, memory_items, server_sessions
 from app.store.scope import owned
+
+_PLACE: Final = (memory_items.c.seq, memory_items.c.project_id, memory_items.c.server_session_id)
 
 
 def remove_memories(database: Database, caller: Caller, project_id: str) -> int:
@@ -81,7 +83,7 @@ def remove_by_key(
     removed = 0
     for start in range(0, len(seqs), projects.PURGE_BATCH):
         some = seqs[start : start + projects.PURGE_BATCH]
-        wanted = owned(memory_items, caller, memory_items.c.seq, memory_items.c.project_id).where(
+        wanted = owned(memory_items, caller, *_PLACE).where(
             memory_items.c.project_id == project_id,
             memory_items.c.seq.in_(some),
             not_(false() if unless is None else unless),
@@ -116,8 +118,10 @@ def _remove_some_of_session(connection: Connection, *, caller: Caller, table: Ta
 
 
 def _delete(connection: Connection, caller: Caller, rows: Sequence[Row[Any]], *, action: str) -> int:
-    """Delete memories, each given as key and project, and note how many each project lost."""
+    """Delete memories, each given with its project and session, with what they lent; note what each project lost."""
     removed = connection.execute(delete(memory_items).where(memory_items.c.seq.in_([row.seq for row in rows]))).rowcount
+    for session_id in {row.server_session_id for row in rows} - {None}:
+        neighbours.refresh_session(connection, session_id)
     for project_id, count in Counter(row.project_id for row in rows).items():
         audit.record(connection, caller, action, target=("project", project_id), project_id=project_id, count=count)
     return removed

@@ -118,7 +118,6 @@ class MemoryRecord(_Record, frozen=True, kw_only=True, tag="memory"):
     files_modified: _Words
     metadata: dict[str, Any]
     platform_source: _Label
-    neighbour_text: _Text | None
     created_at_epoch: _EpochMs
     updated_at_epoch: _EpochMs
     sources: list[SourceRecord]

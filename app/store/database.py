@@ -111,12 +111,16 @@ def _engine(url: str, *, pool_size: int, begin: str, query_only: bool) -> Engine
 
 
 def configure(connection: sqlite3.Connection, *, query_only: bool = False) -> None:
-    """Set what every connection of ours relies on; synchronous=FULL makes an acknowledged write survive power loss."""
+    """Set what every connection of ours relies on.
+
+    synchronous=FULL makes an acknowledged write survive power loss; secure_delete overwrites what was deleted.
+    """
     for pragma in (
         f"busy_timeout = {_BUSY_TIMEOUT_MS}",
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
+        "secure_delete = ON",
         "journal_size_limit = 67108864",
         "temp_store = MEMORY",
         f"query_only = {'ON' if query_only else 'OFF'}",

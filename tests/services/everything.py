@@ -112,10 +112,7 @@ def _memory(connection, caller: Caller, project_id: str, session_id: str, number
 
 
 def _add_sources(connection, project_id: str) -> None:
-    """Give every third memory no source, every third one, and every third two; and neighbours to all."""
-    connection.exec_driver_sql(
-        "UPDATE memory_items SET neighbour_text = 'beside ' || narrative WHERE project_id = ?", (project_id,)
-    )
+    """Give every third memory no source, every third one, and every third two."""
     found = connection.exec_driver_sql("SELECT id, team_id, seq FROM memory_items WHERE project_id = ?", (project_id,))
     rows = [
         {

@@ -1,0 +1,35 @@
+"""`maintenance`: what keeps a server small over years."""
+
+import sys
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from app.cli import console
+from app.cli.vectors import camel
+from app.services import maintenance as service
+
+
+@click.group()
+def maintenance() -> None:
+    """Keep the server small, and deleted text off the disk."""
+
+
+@maintenance.command()
+@console.as_json
+def run(as_json: bool) -> None:
+    """Apply retention, forget what has outlived its use, merge full text, shrink the file, empty the log."""
+    with (
+        console.opened() as database,
+        Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar,
+    ):
+        task = bar.add_task("beginning", total=None)
+        report = service.run(database, progress=lambda step: bar.update(task, description=step))
+    shown = camel(asdict(report))
+    console.show(shown, as_json=as_json, text=_as_text)
+
+
+def _as_text(shown: dict[str, int | bool]) -> str:
+    return "\n".join(f"{value:>8}  {name}" for name, value in shown.items())

@@ -1,0 +1,167 @@
+"""Maintenance: deleted text is in no file, the file shrinks, the log is empty, and twice is safe."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from app.clock import now_ms
+from app.services import integrity, maintenance, memories, projects, purging, retention, sessions
+from app.services.retention_rules import Rule
+from app.store.fulltext import Filters
+from tests.services import library
+from tests.services.library import Library
+
+MARKER = "xylophonemarkerword"
+MARKERS = [MARKER, "蝾螈标记"]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
+
+
+@pytest.fixture
+def books(template: Path, tmp_path: Path) -> Iterator[Library]:
+    (tmp_path / "data").mkdir()
+    with library.opened(template, tmp_path / "data" / "cmem.db") as opened:
+        yield opened
+
+
+def holding(folder: Path, text: str) -> list[str]:
+    """Return the files of a folder in which a text is found, as it is or as FTS5 keeps its words."""
+    return [path.name for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def fill(books: Library) -> str:
+    """Write memories with the markers among others, in a session, and return the session."""
+    with books.database.write() as connection:
+        start = sessions.Start(project_id=books.project_id, external_session_id="run")
+        session, _ = sessions.start(connection, books.caller, start)
+    for number in range(40):
+        books.remember(f"before {number}", server_session_id=session.id)
+        books.remember(
+            f"{MARKER} 蝾螈标记 {number}",
+            type="marked",
+            server_session_id=session.id,
+            facts=[MARKER],
+            concepts=["蝾螈标记"],
+            created_at_epoch=now_ms() - 10 * 86_400_000,
+        )
+    return session.id
+
+
+def by_filter(books: Library, session_id: str) -> None:
+    purging.remove_matching(books.database, books.caller, (), Filters(types=("marked",)), dry_run=False)
+
+
+def one_by_one(books: Library, session_id: str) -> None:
+    with books.database.write() as connection:
+        sql = "SELECT id FROM memory_items WHERE type = 'marked'"
+        for memory_id in connection.exec_driver_sql(sql).scalars().all():
+            memories.remove(connection, books.caller, memory_id, precondition=lambda _: True)
+
+
+def by_session(books: Library, session_id: str) -> None:
+    purging.remove_session(books.database, books.caller, session_id)
+
+
+def by_project(books: Library, session_id: str) -> None:
+    purging.remove_project(books.database, books.caller, books.project_id)
+
+
+def by_purge(books: Library, session_id: str) -> None:
+    purging.remove_memories(books.database, books.caller, books.project_id)
+
+
+def by_retention(books: Library, session_id: str) -> None:
+    with books.database.write() as connection:
+        retention.put(connection, books.caller, books.project_id, [Rule(types=["marked"], max_age_days=5)])
+
+
+def by_another_program(books: Library, session_id: str) -> None:
+    with closing(sqlite3.connect(books.database.path)) as connection:
+        connection.execute("DELETE FROM memory_items WHERE type = 'marked'")
+        connection.commit()
+
+
+WAYS = [by_filter, one_by_one, by_session, by_project, by_purge, by_retention, by_another_program]
+
+
+@pytest.mark.parametrize("forget", WAYS)
+def test_deleted_text_is_in_no_file_afterwards(books: Library, forget: Callable[[Library, str], None]):
+    """Whichever way it was deleted: not in rows, full text, neighbours, free pages or the log."""
+    session_id = fill(books)
+    assert holding(books.database.path.parent, MARKER) != []
+
+    forget(books, session_id)
+    maintenance.run(books.database)
+
+    assert [holding(books.database.path.parent, marker) for marker in MARKERS] == [[], []]
+    assert integrity.faults(books.database) == []
+
+
+def test_the_file_gives_back_what_was_deleted(books: Library):
+    """Twenty megabytes in, most of them out again."""
+    books.remember_all(
+        [{"narrative": f"{number} " + f"word{number} " * 2_000, "type": "marked"} for number in range(400)]
+    )
+    maintenance.run(books.database)
+    before = books.database.path.stat().st_size
+
+    by_filter(books, "")
+    report = maintenance.run(books.database)
+
+    assert report.freed_pages > 1_000
+    assert books.database.path.stat().st_size < before / 5
+
+
+def test_the_log_is_empty_afterwards(books: Library):
+    """Also when it had grown."""
+    fill(books)
+    maintenance.run(books.database)
+
+    assert books.database.path.with_name("cmem.db-wal").stat().st_size == 0
+
+
+def test_a_reader_at_work_only_puts_the_log_off(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """The report says so, and the rest is done."""
+    monkeypatch.setattr("app.store.compaction._CHECKPOINT_TRIES", 1)
+    fill(books)
+    with books.database.read() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM memory_items").scalar_one()
+        assert maintenance.run(books.database).log_emptied is False
+
+    assert maintenance.run(books.database).log_emptied is True
+
+
+def test_a_second_run_has_nothing_to_do(books: Library):
+    """Twice is safe."""
+    by_retention(books, fill(books))
+    assert maintenance.run(books.database).expired_memories == 40
+
+    report = maintenance.run(books.database)
+
+    assert (report.expired_memories, report.idempotency_records, report.operations) == (0, 0, 0)
+
+
+def test_it_is_due_a_day_after_the_last_time(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """And on a young server a day after it began."""
+    assert maintenance.run_when_due(books.database) is None
+    later = now_ms() + 86_400_001
+    monkeypatch.setattr(maintenance, "now_ms", lambda: later)
+
+    assert maintenance.run_when_due(books.database) is not None
+
+
+def test_projects_stay_as_they_are(books: Library):
+    """Nothing but what was deleted or has expired is lost."""
+    session_id = fill(books)
+    by_filter(books, session_id)
+    maintenance.run(books.database)
+
+    with books.database.read() as connection:
+        assert projects.get(connection, books.caller, books.project_id)
+    assert len(books.ask("before", limit=100).hits) == 40
