@@ -1,11 +1,21 @@
 """Queries are read strictly: a misspelt filter is an error and never "no filter"."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.conftest import Tenant
+from tests.conftest import Server, Tenant, make_tenant
 from tests.problems import code_of
 
 LISTS = ["/v1/memories", "/v1/projects", "/v1/sessions", "/v1/events"]
+
+
+@pytest.fixture(scope="module")
+def team(server: Server) -> Iterator[Tenant]:
+    """One tenant for the whole module: nothing here depends on what is stored."""
+    tenant = make_tenant(server, "queries")
+    yield tenant
+    tenant.http.close()
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -2,17 +2,27 @@
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from app.api import strict_json
+from app.clock import new_id
 from app.errors import Invalid
-from tests.conftest import Tenant
+from tests.conftest import Server, Tenant, make_tenant
 from tests.problems import code_of
 
 REFUSED = (400, "ValidationError")
+
+
+@pytest.fixture(scope="module")
+def team(server: Server) -> Iterator[Tenant]:
+    """One tenant for the whole module: nothing here depends on what is stored."""
+    tenant = make_tenant(server, "bodies")
+    yield tenant
+    tenant.http.close()
 
 
 def send(team: Tenant, content: Any, path: str = "/v1/memories", **headers: str) -> httpx.Response:
@@ -23,7 +33,7 @@ def send(team: Tenant, content: Any, path: str = "/v1/memories", **headers: str)
 
 def literal(team: Tenant, field: str, written: str) -> httpx.Response:
     """Send a memory with one field written literally."""
-    return send(team, f'{{"projectId": "{team.project_id}", "content": "x", "{field}": {written}}}')
+    return send(team, f'{{"projectId": "{team.project_id}", "content": "{new_id()}", "{field}": {written}}}')
 
 
 def paths(reply: httpx.Response) -> list[str]:
@@ -74,7 +84,7 @@ def test_null_is_nothing_for_whatever_may_be_left_out(team: Tenant):
     """A client that writes its empty fields as null is understood."""
     names = """type serverSessionId legacyObservationId title subtitle text narrative metadata platformSource
         supersededBy createdAtEpoch"""
-    body = {"projectId": team.project_id, "content": "x", **dict.fromkeys(names.split())}
+    body = {"projectId": team.project_id, "content": new_id(), **dict.fromkeys(names.split())}
 
     assert team.http.post("/v1/memories", json=body).status_code == 201
 
@@ -162,7 +172,7 @@ def test_32_levels_are_deep_enough(team: Tenant, opening: str, closing: str, cor
     value = opening * inner + core + closing * inner
     metadata = f'{{"a": {value}}}' if core == "[]" else value
 
-    reply = send(team, f'{{"projectId": "{team.project_id}", "content": "{depth}", "metadata": {metadata}}}')
+    reply = send(team, f'{{"projectId": "{team.project_id}", "content": "{new_id()}", "metadata": {metadata}}}')
 
     assert reply.status_code == status
 
@@ -174,7 +184,7 @@ def test_brackets_inside_strings_are_no_nesting(team: Tenant):
 
 def test_many_brackets_side_by_side_are_no_nesting(team: Tenant):
     """Depth is measured, not number."""
-    assert team.post_memory(content="x", metadata={"a": [[]] * 1000}).status_code == 201
+    assert team.post_memory(content=new_id(), metadata={"a": [[]] * 1000}).status_code == 201
 
 
 @pytest.mark.parametrize(
