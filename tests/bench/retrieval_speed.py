@@ -1,0 +1,154 @@
+"""What search by words and meaning costs over HTTP, in small and large projects, beside its parts in one process."""
+
+import itertools
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from app.services import memories
+from app.services.search import Asked, Searching
+from app.store.fulltext import sqlite
+from app.vectors.embedding.minilm import MiniLM
+from tests.bench import api, load, texts, vectors
+from tests.bench.harness import Row, Running, Store, prepared, serving
+
+_CONNECTIONS = 16
+_CROWD = 100
+_RARE_WORDS_FROM = 400
+
+
+def run(scale: float) -> list[Row]:
+    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    requests = max(40, int(600 * scale))
+    with tempfile.TemporaryDirectory() as folder:
+        small = filled(Path(folder) / "small", max(200, int(20_000 * scale)))
+        large = filled(Path(folder) / "large", max(400, int(100_000 * scale)))
+        floor = _in_process(small, requests // 2)
+        with serving(small.folder, CMEM_VECTORS="embedded") as server:
+            busy = _measured(server, small, "search", requests, _CONNECTIONS)
+            alone = _measured(server, small, "search", requests // 2, 1)
+            told = _measured(server, small, "context", requests // 2, 1)
+        with serving(large.folder, CMEM_VECTORS="embedded") as server:
+            by_words = {
+                kind: _measured(server, large, "search", requests // 2, 1, kind=kind) for kind in ("common", "rare")
+            }
+            crowd = _measured(server, large, "search", requests, _CROWD)
+            told_crowd = _measured(server, large, "context", requests, _CROWD)
+    return _rows(small, large, floor, busy, alone, told, by_words, crowd, told_crowd)
+
+
+def _rows(
+    small: Store,
+    large: Store,
+    floor: float,
+    busy: load.Load,
+    alone: load.Load,
+    told: load.Load,
+    by_words: dict[str, load.Load],
+    crowd: load.Load,
+    told_crowd: load.Load,
+) -> list[Row]:
+    few, many = f"{api.count(small):,} memories", f"{api.count(large):,} memories"
+    p95_few, p50, p50_told = alone.percentile_ms(0.95), alone.percentile_ms(0.5), told.percentile_ms(0.5)
+    rows = [
+        Row(
+            f"hybrid search, {few}, {_CONNECTIONS} connections",
+            f"{busy.per_second:,.0f}/s",
+            f"in process {floor:,.0f}/s",
+            busy.per_second / floor,
+            "≥ 0.6",
+        )
+    ]
+    for kind, measured in by_words.items():
+        p95 = measured.percentile_ms(0.95)
+        rows.append(
+            Row(
+                f"{kind} words, {many}, p95 of 1 connection",
+                f"{p95:.1f} ms",
+                f"{few} {p95_few:.1f} ms",
+                p95 / p95_few,
+                "≤ 4",
+            )
+        )
+        rows.append(Row("  the same in milliseconds", f"{p95:.1f} ms", "150 ms", p95 / 150, "≤ 1"))
+    median = min(measured.percentile_ms(0.5) for measured in by_words.values())
+    p95_crowd = crowd.percentile_ms(0.95)
+    failures = sum(each.failures for each in (busy, alone, told, crowd, told_crowd, *by_words.values()))
+    return [
+        *rows,
+        Row(
+            f"{many}, p95 of {_CROWD} connections",
+            f"{p95_crowd:.0f} ms",
+            f"median of 1: {median:.1f} ms",
+            p95_crowd / median,
+            "printed",
+        ),
+        Row(
+            f"context, {few}, p50 of 1 connection",
+            f"{p50_told:.1f} ms",
+            f"search {p50:.1f} ms",
+            p50_told / p50,
+            "≤ 1.2",
+        ),
+        Row(
+            f"context, {many}, {_CROWD} connections",
+            f"{told_crowd.per_second:,.0f}/s",
+            f"search {crowd.per_second:,.0f}/s",
+            crowd.per_second / told_crowd.per_second,
+            "≤ 1.2",
+        ),
+        Row("failed requests", str(failures), "0", float(failures), "0"),
+    ]
+
+
+def filled(folder: Path, rows: int) -> Store:
+    """Make a database with so many memories of one text each, and an index of made-up vectors over them."""
+    folder.mkdir()
+    store = prepared(folder)
+    source = texts.memories(rows)
+    while batch := [{**item, "facts": []} for item in itertools.islice(source, 1_000)]:
+        with store.database.write() as connection:
+            for item in batch:
+                memories.insert_once(connection, store.caller, memories.NewMemory(project_id=store.project_id, **item))
+    with closing(vectors.index_of(store, vectors.Random())) as index:
+        index.mirror.drain()
+    return store
+
+
+def queries(kind: str) -> Iterator[str]:
+    """Yield questions without end, no two alike: of the most common words, of rare ones, or the fixed mix."""
+    common, rare = texts.VOCABULARY[:12], texts.VOCABULARY[_RARE_WORDS_FROM : _RARE_WORDS_FROM + 2_000]
+    for seed in itertools.count():
+        if kind == "mixed":
+            yield from texts.queries(seed=seed)
+            continue
+        words = common if kind == "common" else rare
+        yield " ".join(words[(seed * step + step) % len(words)] for step in (1, 5, 7)) + f" {seed}"
+
+
+def _measured(
+    server: Running, store: Store, route: str, requests: int, connections: int, *, kind: str = "mixed"
+) -> load.Load:
+    asked = [
+        load.request("POST", f"/v1/{route}", key=store.api_key, body=_body(store, query))
+        for query in itertools.islice(queries(kind), requests + 20)
+    ]
+    load.run(server.url, asked[:20], count=20, connections=1)
+    return load.run(server.url, asked[20:], count=requests, connections=connections)
+
+
+def _body(store: Store, query: str) -> bytes:
+    return json.dumps({"projectId": store.project_id, "query": query}).encode()
+
+
+def _in_process(store: Store, times: int) -> float:
+    """Return hybrid searches per second of the same services without HTTP, in one thread."""
+    asked = (Asked(project_ids=(store.project_id,), query=query) for query in queries("mixed"))
+    with closing(vectors.index_of(store, MiniLM(threads=1))) as index:
+        searching = Searching(sqlite, recency_half_life_days=90, meaning=index.meaning)
+        with closing(searching):
+            index.connect()
+            load.timed(lambda: searching.search(store.database, store.caller, next(asked)), times=20)
+            return load.timed(lambda: searching.search(store.database, store.caller, next(asked)), times=times)
