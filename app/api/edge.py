@@ -12,6 +12,7 @@ from app.clock import new_id
 
 _log = structlog.get_logger("app.access")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_KEY_OR_TOKEN: Final = re.compile(r"(cmem_|eyJ)[\w.-]+")
 _SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -58,7 +59,7 @@ class _Exchange:
             _log.info(
                 "request",
                 method=self._scope["method"],
-                path=scope["path"],
+                path=_KEY_OR_TOKEN.sub(r"\1…", scope["path"]),  # where somebody put it by mistake
                 status=self._status,
                 duration_ms=milliseconds,
             )
