@@ -20,7 +20,7 @@ from app.api.metering import STORE_EVERY_SECONDS, Metering, add_rate_headers
 from app.api.request import PARTS, ApiRequest, Parts
 from app.api.router import ROUTERS
 from app.api.threads import Workers
-from app.services import integrity, operations, tokens, upkeep, vectors
+from app.services import integrity, maintenance, operations, tokens, upkeep, vectors
 from app.services.readiness import Readiness
 from app.services.search import Searching
 from app.services.tokens import NoSigningSecret, Signing
@@ -35,6 +35,8 @@ STAMPS_EVERY_SECONDS: Final = 30.0
 WRITE_TRIAL_EVERY_SECONDS: Final = 10.0
 REAP_EVERY_SECONDS: Final = 3600.0
 HEALING_LOOK_EVERY_SECONDS: Final = 10.0
+DAILY_LOOK_EVERY_SECONDS: Final = 600.0
+PAGE_LOOK_EVERY_SECONDS: Final = 10.0
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -102,12 +104,15 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
     parts: Parts = app.state[PARTS]
     flush = partial(upkeep.flush_stamps, parts.database, parts.last_used, parts.authentication.renewed_hashes)
     healing = integrity.Healing(parts.database)
+    daily = maintenance.Daily(parts.database)
     tasks = [
         asyncio.create_task(parts.metering.store_every(STORE_EVERY_SECONDS, parts.workers)),
         asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers.write, flush)),
         asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers.write, parts.readiness.try_writing)),
         asyncio.create_task(_every(REAP_EVERY_SECONDS, parts.workers.write, partial(upkeep.reap, parts.database))),
         asyncio.create_task(_every(HEALING_LOOK_EVERY_SECONDS, parts.workers.read, healing.look)),
+        asyncio.create_task(_every(DAILY_LOOK_EVERY_SECONDS, parts.workers.read, daily.look)),
+        asyncio.create_task(_every(PAGE_LOOK_EVERY_SECONDS, parts.workers.read, parts.readiness.look_at_pages)),
     ]
     parts.operations.start()
     if parts.vectors:
@@ -116,6 +121,7 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
         yield
     finally:
         healing.stop()
+        daily.stop()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

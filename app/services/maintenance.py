@@ -1,6 +1,7 @@
 """Maintenance: what keeps a server small and quick over years, by command and daily by the server itself."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +22,13 @@ _DAY_MS: Final = 86_400_000
 _OPERATIONS_KEPT_MS: Final = 30 * _DAY_MS
 _RUN: Final = "maintenance.run"
 
+
+class _Stopped(Exception):
+    """The server stops."""
+
+
 Progress = Callable[[str], None]
-"""Told which step begins."""
+"""Told which step begins or goes on; raises to end the run where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +44,11 @@ class Report:
 
 def run(database: Database, *, progress: Progress = lambda _: None) -> Report:
     """Do it all once. Interrupted, the next run goes on; run twice, the second has nothing to do."""
-    with database.write() as connection:
-        audit.record(connection, server_owner(), _RUN, target=("server", None))
+    expired = 0
     progress("applying retention")
-    expired = sum(outcome.removed for outcome in retention.run_all(database))
+    for outcome in retention.run_all(database):
+        expired += outcome.removed
+        progress("applying retention")
     progress("forgetting what has outlived its use")
     with database.write() as connection:
         old_records = idempotency.forget_old(connection)
@@ -49,12 +56,12 @@ def run(database: Database, *, progress: Progress = lambda _: None) -> Report:
         old_operations = _forget_operations(connection)
     progress("setting right what neighbours lend")
     neighbours.refresh_all(database)
-    progress("merging full text")
-    compaction.merge_full_text(database)
-    progress("giving pages back")
-    freed_pages = compaction.give_pages_back(database)
+    compaction.merge_full_text(database, lambda: progress("merging full text"))
+    freed_pages = compaction.give_pages_back(database, lambda: progress("giving pages back"))
     compaction.refresh_statistics(database)
     progress("emptying the log")
+    with database.write() as connection:
+        audit.record(connection, server_owner(), _RUN, target=("server", None))
     report = Report(
         expired_memories=expired,
         idempotency_records=old_records,
@@ -66,12 +73,28 @@ def run(database: Database, *, progress: Progress = lambda _: None) -> Report:
     return report
 
 
-def run_when_due(database: Database) -> Report | None:
-    """Run when the last time was a day ago; None otherwise. Of several servers one does it."""
-    with database.read() as connection:
-        if not _is_due(connection):
-            return None
-    return run(database)
+class Daily:
+    """Runs when the last time was a day ago: for the server, which looks now and then."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._stopping = False
+
+    def look(self) -> None:
+        """Run when that is due."""
+        with self._database.read() as connection:
+            is_due = _is_due(connection)
+        if is_due:
+            with suppress(_Stopped):
+                run(self._database, progress=self._go_on)
+
+    def stop(self) -> None:
+        """End a run where it is; it is due again after the next start."""
+        self._stopping = True
+
+    def _go_on(self, _: str) -> None:
+        if self._stopping:
+            raise _Stopped
 
 
 def _is_due(connection: Connection) -> bool:

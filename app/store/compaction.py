@@ -5,6 +5,7 @@ Each step is short: writers get their turn in between.
 
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
@@ -17,11 +18,15 @@ _FREED_PAGES: Final = 2_000
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_PAUSE_SECONDS: Final = 0.1
 
+GoOn = Callable[[], None]
+"""Called between the turns; raises to end the work where it is."""
 
-def merge_full_text(database: Database) -> None:
+
+def merge_full_text(database: Database, go_on: GoOn = lambda: None) -> None:
     """Merge the index into one piece: until then the words of deleted memories stay in older ones (FTS5, 6.8)."""
     pages = -_MERGED_PAGES  # the first call, a negative one, begins with all pieces
     while True:
+        go_on()
         with database.write() as connection:
             before = connection.exec_driver_sql("SELECT total_changes()").scalar_one()
             connection.exec_driver_sql(_MERGE, (pages,))
@@ -31,11 +36,12 @@ def merge_full_text(database: Database) -> None:
         pages = _MERGED_PAGES
 
 
-def give_pages_back(database: Database) -> int:
+def give_pages_back(database: Database, go_on: GoOn = lambda: None) -> int:
     """Shrink the file by the pages that are free; return how many."""
     with closing(_opened(database)) as connection:
         freed = before = _free_pages(connection)
         while before:
+            go_on()
             with database.exclusive():
                 connection.execute(f"PRAGMA incremental_vacuum({_FREED_PAGES})").fetchall()
             left = _free_pages(connection)

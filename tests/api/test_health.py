@@ -92,7 +92,11 @@ def without_room(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("harm", "said"),
-    [(not_a_database, "not readable"), (without_a_table, "not writable"), (without_room, "not writable")],
+    [
+        (not_a_database, "not readable: it is corrupt"),
+        (without_a_table, "not writable"),
+        (without_room, "not writable"),
+    ],
 )
 def test_a_broken_database_shows(database: Database, harm: Callable[[Path], None], said: str):
     """Readiness names what does not work, after the next trial in the background."""
@@ -103,6 +107,7 @@ def test_a_broken_database_shows(database: Database, harm: Callable[[Path], None
 
     harm(database.path)
     readiness.try_writing()
+    readiness.look_at_pages()
 
     assert readiness.of_database()[0] == said
 
@@ -124,7 +129,7 @@ def test_a_server_over_a_broken_database_lives_and_is_not_ready(start_server: Ca
     alive, ready = (httpx.get(f"{server.url}{path}") for path in ("/healthz", "/readyz"))
 
     assert (alive.status_code, ready.status_code) == (200, 503)
-    assert ready.json()["database"] == "not readable"
+    assert ready.json()["database"] == "not readable: it is corrupt"
     assert ready.json()["status"] == "unavailable"
 
 

@@ -147,13 +147,35 @@ def test_a_second_run_has_nothing_to_do(books: Library):
     assert (report.expired_memories, report.idempotency_records, report.operations) == (0, 0, 0)
 
 
-def test_it_is_due_a_day_after_the_last_time(books: Library, monkeypatch: pytest.MonkeyPatch):
-    """And on a young server a day after it began."""
-    assert maintenance.run_when_due(books.database) is None
+def runs(books: Library) -> int:
+    with books.database.read() as connection:
+        sql = "SELECT count(*) FROM audit_log WHERE action = 'maintenance.run'"
+        return int(connection.exec_driver_sql(sql).scalar_one())
+
+
+def test_a_server_runs_it_a_day_after_the_last_time(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """And a young one a day after it began."""
+    daily = maintenance.Daily(books.database)
+    daily.look()
+    assert runs(books) == 0
     later = now_ms() + 86_400_001
     monkeypatch.setattr(maintenance, "now_ms", lambda: later)
 
-    assert maintenance.run_when_due(books.database) is not None
+    daily.look()
+
+    assert runs(books) == 1
+
+
+def test_a_server_that_stops_ends_it_where_it_is(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """The next start goes on: it is still due."""
+    later = now_ms() + 86_400_001
+    monkeypatch.setattr(maintenance, "now_ms", lambda: later)
+    daily = maintenance.Daily(books.database)
+    daily.stop()
+
+    daily.look()
+
+    assert runs(books) == 0
 
 
 def test_projects_stay_as_they_are(books: Library):
