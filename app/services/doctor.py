@@ -1,0 +1,257 @@
+"""What works, what does not, and what to do about it. Every look stands alone: one that fails is a finding, too."""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from sqlalchemy import func
+from sqlalchemy.exc import DBAPIError
+
+from app.clock import now_ms
+from app.errors import AppError
+from app.services.readiness import OK, Readiness
+from app.store import migrations, outbox
+from app.store.database import Database
+from app.store.fulltext import care
+from app.store.models import api_keys, memory_items
+from app.store.scope import every
+from app.vectors.failures import OwnedElsewhere, VectorsUnavailable
+from app.vectors.index import VectorIndex
+
+State = Literal["ok", "warning", "failed"]
+
+_DAY_MS: Final = 86_400_000
+_LATE_MS: Final = 600_000
+_EXPIRING_MS: Final = 14 * _DAY_MS
+_LONG_LOG_BYTES: Final = 256 * 1024 * 1024
+_LITTLE_ROOM_BYTES: Final = 1024 * 1024 * 1024
+_MOSTLY_FREE: Final = 0.5
+_BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+_RESTORE: Final = "stop the server and run `cmem-server restore` with the newest backup"
+_UPGRADE: Final = "run `cmem-server db upgrade`"
+_MAINTAIN: Final = "run `cmem-server maintenance run`"
+_BACKFILL: Final = "run `cmem-server vectors backfill`"
+_RETRY: Final = "run `cmem-server vectors backfill --failed`"
+_PROBE: Final = "run `cmem-server vectors probe` for the stage that fails"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `remedy` says what to do when it is not ok."""
+
+    what: str
+    state: State
+    detail: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is looked at. `index` None is a server without vectors, by choice."""
+
+    database: Database
+    index: VectorIndex | None
+    folder: Path
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    """Look at everything, the foundations first; what stands on a broken one is not looked at."""
+    database = patient.database
+    yield (opened := _attempted("database", lambda: _database(database), _RESTORE))
+    if opened.state != "failed":
+        yield (revision := _attempted("migrations", lambda: _migrations(database), _UPGRADE))
+        if revision.state != "failed":
+            yield _attempted("pages", lambda: _pages(database), _RESTORE)
+            yield _attempted("foreign keys", lambda: _foreign_keys(database), _RESTORE)
+            yield _attempted("triggers", lambda: _triggers(database), care.REBUILD)
+            yield _attempted("full text", lambda: _full_text(database), care.REBUILD)
+            yield _attempted("outbox", lambda: _outbox(database), _RETRY)
+            yield _attempted("keys", lambda: _keys(database), "look at `cmem-server keys list`")
+            yield _attempted("clock", lambda: _clock(database), "set this machine's clock")
+            yield _attempted("free pages", lambda: _free_pages(database), _MAINTAIN)
+    yield _log(database)
+    yield _room(patient.folder)
+    yield from _vectors(patient.database, patient.index)
+
+
+def has_failed(findings: Iterable[Finding]) -> bool:
+    """Say whether something does not work; warnings are for later."""
+    return any(finding.state == "failed" for finding in findings)
+
+
+def _attempted(what: str, look: Callable[[], Finding], remedy: str) -> Finding:
+    try:
+        return look()
+    except (AppError, DBAPIError, OSError) as failure:
+        return Finding(what, "failed", str(getattr(failure, "orig", failure)), remedy)
+
+
+def _database(database: Database) -> Finding:
+    if not database.path.exists():
+        return Finding("database", "failed", f"there is none at {database.path}", "run `cmem-server serve`")
+    readiness = Readiness(database)
+    readiness.try_writing()
+    state, _ = readiness.of_database()
+    size = database.path.stat().st_size
+    if state == OK:
+        return Finding("database", "ok", f"{_megabytes(size)}, readable and writable")
+    is_outdated = "corrupt" not in state and migrations.current(database.url) != migrations.head()
+    if is_outdated:
+        return Finding("database", "ok", f"{_megabytes(size)}, readable")
+    remedies = {"full": "make room on the disk", "read-only": "give this user the right to write"}
+    remedy = next((found for word, found in remedies.items() if word in state), _RESTORE)
+    return Finding("database", "failed", state, remedy)
+
+
+def _migrations(database: Database) -> Finding:
+    revision, head = migrations.current(database.url), migrations.head()
+    if revision == head:
+        return Finding("migrations", "ok", f"at revision {revision}")
+    migrations.require_known(revision)
+    return Finding("migrations", "failed", f"at revision {revision}, needed is {head}", _UPGRADE)
+
+
+def _pages(database: Database) -> Finding:
+    with database.read() as connection:
+        found = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(3)") if row[0] != "ok"]
+    if found:
+        return Finding("pages", "failed", "; ".join(" ".join(text.split()) for text in found), _RESTORE)
+    return Finding("pages", "ok", "whole")
+
+
+def _foreign_keys(database: Database) -> Finding:
+    with database.read() as connection:
+        orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+    if not orphans:
+        return Finding("foreign keys", "ok", "every row has its parent")
+    tables = ", ".join(sorted({row[0] for row in orphans}))
+    return Finding("foreign keys", "failed", f"{len(orphans)} rows without their parent, in {tables}", _RESTORE)
+
+
+def _triggers(database: Database) -> Finding:
+    with database.read() as connection:
+        differing = care.differing_objects(connection)
+    if differing:
+        return Finding("triggers", "failed", f"not as installed: {', '.join(differing)}", care.REBUILD)
+    return Finding("triggers", "ok", "as installed")
+
+
+def _full_text(database: Database) -> Finding:
+    if care.is_full_text_whole(database):
+        return Finding("full text", "ok", "equals the memories")
+    return Finding("full text", "failed", "differs from the memories", care.REBUILD)
+
+
+def _outbox(database: Database) -> Finding:
+    with database.read() as connection:
+        backlogs = list(outbox.backlogs(connection).values())
+        failures = outbox.failures(connection, None, limit=1)
+    failed, pending = sum(each.failed for each in backlogs), sum(each.pending for each in backlogs)
+    if failed:
+        reason = failures[0].last_error if failures else None
+        return Finding("outbox", "failed", f"{failed} memories were set aside, the first for: {reason}", _RETRY)
+    oldest = min((each.oldest_enqueued_at_epoch or now_ms() for each in backlogs), default=now_ms())
+    if (late_ms := now_ms() - oldest) > _LATE_MS:
+        detail = f"{pending} memories wait for their vectors, since {late_ms // 60_000} minutes"
+        return Finding("outbox", "warning", detail, "start the server, or look at `cmem-server vectors probe`")
+    return Finding("outbox", "ok", f"{pending} memories wait for their vectors")
+
+
+def _keys(database: Database) -> Finding:
+    key, now = api_keys.c, now_ms()
+    soon = every(api_keys, key.public_id).where(
+        key.revoked_at_epoch.is_(None), key.expires_at_epoch > now, key.expires_at_epoch < now + _EXPIRING_MS
+    )
+    with database.read() as connection:
+        expiring = list(connection.scalars(soon.order_by(key.expires_at_epoch)))
+    if expiring:
+        named = ", ".join(f"cmem_{public_id}" for public_id in expiring[:5])
+        return Finding(
+            "keys", "warning", f"{len(expiring)} expire within 14 days: {named}", "run `cmem-server keys rotate`"
+        )
+    return Finding("keys", "ok", "none expires within 14 days")
+
+
+def _clock(database: Database) -> Finding:
+    with database.read() as connection:
+        newest = connection.scalar(every(memory_items, func.max(memory_items.c.updated_at_epoch))) or 0
+    now = now_ms()
+    shown = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="seconds")
+    if now < _BUILT.timestamp() * 1000 or newest > now + _DAY_MS:
+        return Finding("clock", "warning", f"{shown} is before what is stored here", "set this machine's clock")
+    return Finding("clock", "ok", shown)
+
+
+def _free_pages(database: Database) -> Finding:
+    with database.read() as connection:
+        free, pages = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("freelist_count", "page_count")
+        )
+    if pages > 10_000 and free / pages > _MOSTLY_FREE:
+        return Finding("free pages", "warning", f"{free / pages:.0%} of the file is free", _MAINTAIN)
+    return Finding("free pages", "ok", f"{free} of {pages}")
+
+
+def _log(database: Database) -> Finding:
+    path = database.path.with_name(database.path.name + "-wal")
+    size = path.stat().st_size if path.exists() else 0
+    if size > _LONG_LOG_BYTES:
+        return Finding("log", "warning", f"{_megabytes(size)} are not folded in", _MAINTAIN)
+    return Finding("log", "ok", _megabytes(size))
+
+
+def _room(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder if folder.exists() else folder.absolute().anchor).free
+    if free < _LITTLE_ROOM_BYTES:
+        return Finding("disk", "warning", f"only {_megabytes(free)} are free", "make room on the disk")
+    return Finding("disk", "ok", f"{_megabytes(free)} free")
+
+
+def _vectors(database: Database, index: VectorIndex | None) -> Iterator[Finding]:
+    if index is None:
+        yield Finding("vectors", "ok", "off, by choice")
+        return
+    try:
+        index.collections.connect()
+    except OwnedElsewhere as owned:
+        yield Finding("vectors", "ok", f"{owned} Ask it with vectors/status?deep=1")
+        return
+    except VectorsUnavailable as failure:
+        yield Finding("vectors", "failed", str(failure), _PROBE)
+        return
+    probed = index.probe()
+    if probed.ok:
+        yield Finding("embedder", "ok", index.embedder.model_id)
+        yield _mirrored(database, index)
+    elif probed.stage == "embed":
+        yield Finding("embedder", "failed", probed.error or "", "check CMEM_EMBEDDER and its settings")
+    else:
+        yield Finding("vectors", "failed", f"{probed.stage}: {probed.error}", _PROBE)
+
+
+def _mirrored(database: Database, index: VectorIndex) -> Finding:
+    """Compare collections with projects. What waits in the outbox is on its way, and no fault."""
+    try:
+        survey = index.repair.survey()
+    except VectorsUnavailable as failure:
+        return Finding("vectors", "failed", str(failure), _PROBE)
+    with database.read() as connection:
+        waiting = outbox.backlogs(connection)
+    lost = [project_id for project_id in survey.empty if project_id not in waiting]
+    if lost:
+        return Finding("vectors", "failed", f"{len(lost)} projects have none", _BACKFILL)
+    if survey.ownerless:
+        detail = f"{len(survey.ownerless)} collections are of no project here"
+        return Finding("vectors", "warning", detail, "start the server: it drops them")
+    if survey.other_model:
+        detail = f"{len(survey.other_model)} projects have those of another model"
+        return Finding("vectors", "warning", detail, "run `cmem-server vectors rebuild`")
+    return Finding("vectors", "ok", "every project has its collection")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1024 / 1024:,.1f} MB"

@@ -1,0 +1,147 @@
+"""`doctor` names what is wrong, and the command that it names mends it; twice is safe."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from app.caller import Caller
+from app.services import memories, projects
+from app.store.database import Database
+from tests.conftest import make_key
+from tests.services import damage
+from tests.store import damage as full_text
+from tests.store.raw_writer import RawWriter
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def filled(store: Database, owner: Caller) -> str:
+    """A project with 200 memories."""
+    with store.write() as connection:
+        project_id = projects.create(connection, owner, name="p").id
+        for number in range(200):
+            text = f"{number} a memory to damage, of a lighthouse keeper " * 5
+            new = memories.NewMemory(project_id=project_id, kind="manual", type="manual", text=text)
+            memories.add(connection, owner, new)
+    return project_id
+
+
+def wrong(command: Command) -> dict[str, dict]:
+    """Return what the doctor finds wrong, by what it looked at."""
+    result = command("doctor", "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == (0 if found["ok"] else 1)
+    return {finding["what"]: finding for finding in found["findings"] if finding["state"] != "ok"}
+
+
+def named(finding: dict) -> list[str]:
+    """Return the command that a remedy names."""
+    return finding["remedy"].split("`")[1].split()[1:]
+
+
+def test_a_whole_server_has_nothing_wrong(command: Command, filled: str):
+    """One screen, and zero."""
+    result = command("doctor")
+
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) < 24
+    assert wrong(command) == {}
+
+
+@pytest.mark.parametrize(
+    ("harm", "what"),
+    [
+        (full_text.dropped_trigger, "triggers"),
+        (full_text.dropped_table, "triggers"),
+        (full_text.deleted_index, "full text"),
+        (full_text.missing_shadow, "full text"),
+        (full_text.missed_changes, "full text"),
+    ],
+)
+def test_damage_of_full_text_is_named_and_mended(command: Command, store: Database, filled: str, harm, what: str):
+    """By the rebuild that is named, which may run twice."""
+    raw = RawWriter(store.path)
+    harm(raw)
+    raw.close()
+    found = wrong(command)
+
+    assert what in found
+    for _ in range(2):
+        assert command(*named(found[what])).exit_code == 0
+    assert wrong(command) == {}
+
+
+def test_a_damaged_page_is_named_and_a_backup_mends_it(
+    command: Command, store: Database, filled: str, folder: Path, tmp_path: Path
+):
+    """The newest backup takes its place."""
+    command("backup", tmp_path / "b.db")
+    store.close()
+    damage.a_page_of_memories(store.path)
+
+    found = wrong(command)
+    assert "corrupt" in found.get("pages", found.get("database"))["detail"] or "pages" in found
+    assert "restore" in json.dumps(found)
+    for _ in range(2):
+        assert command("restore", tmp_path / "b.db").exit_code == 0
+    assert wrong(command) == {}
+
+
+def test_a_database_behind_the_code_is_named_and_mended(command: Command, store: Database, filled: str):
+    """Migrations have a command of their own."""
+    store.close()
+    command("db", "downgrade", "0002")
+    found = wrong(command)
+
+    assert list(found) == ["migrations"]
+    command(*named(found["migrations"]))
+    assert wrong(command) == {}
+
+
+def test_memories_that_were_set_aside_are_named(command: Command, store: Database, filled: str):
+    """With the reason of the first, and the command that takes them up again."""
+    with store.write() as connection:
+        connection.exec_driver_sql("UPDATE vector_outbox SET failed = true, last_error = 'no such model', attempts = 5")
+    found = wrong(command)["outbox"]
+
+    assert found["detail"] == "200 memories were set aside, the first for: no such model"
+    assert named(found) == ["vectors", "backfill", "--failed"]
+
+
+def test_keys_about_to_expire_are_named(command: Command, store: Database, owner: Caller):
+    """A warning: everything still works."""
+    make_key(store, owner, expires_in_days=3)
+
+    assert "1 expire within 14 days" in wrong(command)["keys"]["detail"]
+
+
+def test_no_database_at_all_is_named(command: Command, folder: Path):
+    """With how to begin."""
+    (folder / "cmem.db").unlink()
+
+    assert wrong(command)["database"]["remedy"] == "run `cmem-server serve`"
+
+
+def test_a_lost_vector_folder_is_named_and_mended(
+    command: Command, store: Database, filled: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """And memories that were set aside come in, by the commands that are named."""
+    monkeypatch.setenv("CMEM_VECTORS", "embedded")
+    with store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM memory_items WHERE seq > 5")
+        connection.exec_driver_sql("DELETE FROM vector_outbox WHERE operation = 'delete'")
+    assert command("vectors", "backfill").exit_code == 0
+    assert wrong(command) == {}
+    shutil.rmtree(folder / "chroma")
+
+    found = wrong(command)
+
+    assert found["vectors"]["detail"] == "1 projects have none"
+    for _ in range(2):
+        assert command(*named(found["vectors"])).exit_code == 0
+    assert wrong(command) == {}
