@@ -31,6 +31,8 @@ LONG_TOKENS: Final = 45.0
 LEAST_FULLNESS: Final = 0.1
 """Even there frequency and length break ties."""
 RARITY_POWER: Final = 1.2
+IMAGINED_MEMORIES: Final = 20
+"""A few memories say little about how rare a word is: as many without it are imagined beside them."""
 NEIGHBOUR_WEIGHT: Final = 0.45
 HEADING_BONUS: Final = 0.25
 COORDINATION: Final = 0.6
@@ -74,7 +76,8 @@ class Place:
 
 def weights(terms: Sequence[text.Term], frequencies: Sequence[int], memories: int) -> Vector:
     """Return what each term is worth: its weight in the query times its rarity in the asked projects."""
-    rarity = [math.log(1 + (max(memories - found, 0) + 0.5) / (found + 0.5)) for found in frequencies]
+    without = [max(memories - found, 0) + IMAGINED_MEMORIES for found in frequencies]
+    rarity = [math.log(1 + (absent + 0.5) / (found + 0.5)) for absent, found in zip(without, frequencies, strict=True)]
     return np.array([term.weight * value**RARITY_POWER for term, value in zip(terms, rarity, strict=True)])
 
 

@@ -79,18 +79,17 @@ def serving(folder: Path, **settings: str) -> Iterator[Running]:
 @contextmanager
 def process(command: Sequence[str], environment: dict[str, str] | None = None) -> Iterator[Running]:
     """Run a server that prints its address; end it, and only it, afterwards."""
-    started = subprocess.Popen(
+    with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    try:
-        yield Running(_address(started), started)
-    finally:
-        started.send_signal(signal.SIGTERM)
+    ) as started:
         try:
-            started.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
+            yield Running(_address(started), started)
+        finally:
+            started.send_signal(signal.SIGTERM)
+            try:
+                started.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                started.kill()
 
 
 def _address(started: subprocess.Popen[str]) -> str:
