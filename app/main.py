@@ -125,7 +125,7 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await parts.metering.store_or_log(parts.workers)
+        await parts.metering.close(parts.workers)
         flush()
         parts.operations.close()
         parts.search.close()

@@ -1,5 +1,6 @@
 """/v1/audit: who did what to which thing."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from litestar import Router, get
@@ -8,7 +9,6 @@ from msgspec import structs
 
 from app.api.parameters import Cursor, Limit, ProjectId, epoch_ms
 from app.api.request import ApiRequest
-from app.api.threads import reading
 from app.api.wire import Wire
 from app.caller import AUDIT_READ
 from app.services import audit, projects
@@ -45,8 +45,7 @@ class AuditPage(Wire, frozen=True, kw_only=True):
 
 
 @get("/audit", operation_id="listAudit", scope=AUDIT_READ)
-@reading
-def list_audit(
+async def list_audit(
     request: ApiRequest,
     project_id: ProjectId = None,
     action: Action = None,
@@ -57,7 +56,7 @@ def list_audit(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> AuditPage:
-    """List what was done and what was refused, newest first. Refused actions appear within seconds."""
+    """List what was done and what was refused, newest first. What other processes refused may lag by a second."""
     filters = audit.Filters(
         project_id=project_id,
         action=action,
@@ -66,9 +65,14 @@ def list_audit(
         after=epoch_ms("after", after),
         before=epoch_ms("before", before),
     )
+    await request.parts.metering.tell(request.parts.workers)
+    return await request.parts.workers.read(partial(_list, request, filters, limit, cursor))
+
+
+def _list(request: ApiRequest, filters: audit.Filters, limit: int, cursor: str | None) -> AuditPage:
     with request.database.read() as connection:
-        if project_id is not None:
-            projects.require(connection, request.caller, project_id)
+        if filters.project_id is not None:
+            projects.require(connection, request.caller, filters.project_id)
         page = audit.listing(connection, request.caller, filters, limit=limit, cursor=cursor)
     return AuditPage(audit=[_view(entry) for entry in page.rows], next_cursor=page.next_cursor)
 

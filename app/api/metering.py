@@ -5,7 +5,7 @@ Everything but the storing happens on the event loop, so nothing here needs a lo
 
 import asyncio
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import structlog
@@ -17,7 +17,7 @@ from app.caller import MEMORIES_READ, MEMORIES_WRITE, Caller
 from app.clock import now_ms
 from app.errors import RateLimited
 from app.services import audit, limits, usage
-from app.services.audit import Gathering
+from app.services.audit import Batch, Gathering
 from app.services.limits import Allowance, Counted
 from app.services.usage import Used
 from app.store.database import Database
@@ -39,7 +39,7 @@ class Metering:
         self._rate = Allowance(per_minute, limits.minute) if per_minute else None
         self._quota = Allowance(per_month, limits.month) if per_month else None
         self._storing: asyncio.Task[None] | None = None
-        self.usage: Counter[Used] = Counter()
+        self._usage: Counter[Used] = Counter()
         self.gathering = Gathering()
 
     async def admit(self, workers: Workers, caller: Caller, scope: Scope) -> None:
@@ -60,30 +60,7 @@ class Metering:
                 return
             self._quota.count(key_id)
         used = Used(key_id, caller.team_id, limits.month(now_ms()), _kind(scope["route_handler"]))
-        self.usage[used] += 1
-
-    async def store(self, workers: Workers) -> None:
-        """Store everything that was counted or gathered, if anything was, in one transaction."""
-        waiting = [(allowance, allowance.waiting()) for allowance in self._allowances()]
-        used, self.usage = self.usage, Counter()
-        deeds = self.gathering.take()
-        if not (used or deeds or any(counts for _, counts in waiting)):
-            return
-
-        def write() -> dict[Counted, int]:
-            with self._database.write() as connection:
-                if used:
-                    usage.store(connection, used)
-                audit.store(connection, deeds)
-                return limits.store(connection, [counted for _, counts in waiting for counted in counts])
-
-        try:
-            totals = await workers.write(write)
-        except BaseException:
-            self.usage += used
-            raise
-        for allowance, _ in waiting:
-            allowance.settle(totals)
+        self._usage[used] += 1
 
     async def store_every(self, seconds: float, workers: Workers) -> None:
         """Store again and again, until cancelled."""
@@ -91,12 +68,17 @@ class Metering:
             await asyncio.sleep(seconds)
             self._begin_storing(workers)
 
-    async def store_or_log(self, workers: Workers) -> None:
-        """Store what waits; a failure is logged, and what was counted is tried again the next time."""
-        try:
-            await self.store(workers)
-        except Exception:  # noqa: BLE001 - limits fail open: a database that cannot answer must not lock everybody out
-            _log.exception("limits_not_stored")
+    async def tell(self, workers: Workers) -> None:
+        """Have what was counted and gathered so far stored, unless that takes more than a moment."""
+        await self._stored()
+        self._begin_storing(workers)
+        await self._stored()
+
+    async def close(self, workers: Workers) -> None:
+        """Store what is left."""
+        if self._storing is not None:
+            await self._storing
+        await self._store_or_log(workers)
 
     def _require_rate(self, rate: Allowance, key_id: str, scope: Scope) -> None:
         left = rate.remaining(key_id)
@@ -111,7 +93,7 @@ class Metering:
 
     def _begin_storing(self, workers: Workers) -> None:
         if self._storing is None or self._storing.done():
-            self._storing = asyncio.create_task(self.store_or_log(workers))
+            self._storing = asyncio.create_task(self._store_or_log(workers))
 
     async def _stored(self) -> None:
         """Wait for the others to learn of our requests, a moment at most: then let it pass, and say so."""
@@ -120,6 +102,35 @@ class Metering:
         done, _ = await asyncio.wait({self._storing}, timeout=STORE_TIMEOUT_SECONDS)
         if not done:
             _log.warning("limits_fail_open", waited_seconds=STORE_TIMEOUT_SECONDS)
+
+    async def _store_or_log(self, workers: Workers) -> None:
+        try:
+            await self._store(workers)
+        except Exception:  # noqa: BLE001 - limits fail open: a database that cannot answer must not lock everybody out
+            _log.exception("limits_not_stored")
+
+    async def _store(self, workers: Workers) -> None:
+        """Store everything in one transaction; what could not be stored is tried again the next time."""
+        waiting = [counted for allowance in self._allowances() for counted in allowance.waiting()]
+        used, self._usage = self._usage, Counter()
+        deeds = self.gathering.take()
+        if not (used or deeds or waiting):
+            return
+        try:
+            totals = await workers.write(partial(self._write, waiting, used, deeds))
+        except BaseException:
+            self._usage += used
+            self.gathering.give_back(deeds)
+            raise
+        for allowance in self._allowances():
+            allowance.settle(totals)
+
+    def _write(self, waiting: list[Counted], used: Counter[Used], deeds: Batch) -> dict[Counted, int]:
+        with self._database.write() as connection:
+            if used:
+                usage.store(connection, used)
+            audit.store(connection, deeds)
+            return limits.store(connection, waiting)
 
 
 async def add_rate_headers(message: Message, scope: Scope) -> None:

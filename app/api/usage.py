@@ -1,12 +1,12 @@
 """/v1/usage: how many requests of which kind the team made in a month."""
 
+from functools import partial
 from typing import Annotated
 
 from litestar import Router, get
 from litestar.params import QueryParameter
 
 from app.api.request import ApiRequest
-from app.api.threads import reading
 from app.api.wire import Wire
 from app.caller import AUDIT_READ
 from app.clock import now_ms
@@ -38,12 +38,15 @@ class UsageReply(Wire, frozen=True, kw_only=True):
 
 
 @get("/usage", operation_id="getUsage", scope=AUDIT_READ)
-@reading
-def get_usage(request: ApiRequest, month: Month = None) -> UsageReply:
-    """Count the month's requests of all keys, revoked ones too. What other processes counted may lag by seconds."""
-    month = month or limits.month(now_ms())
+async def get_usage(request: ApiRequest, month: Month = None) -> UsageReply:
+    """Count the month's requests of all keys, revoked ones too. What other processes counted may lag by a second."""
+    await request.parts.metering.tell(request.parts.workers)
+    return await request.parts.workers.read(partial(_usage, request, month or limits.month(now_ms())))
+
+
+def _usage(request: ApiRequest, month: str) -> UsageReply:
     with request.parts.database.read() as connection:  # also for a key over its quota: here it sees why
-        found = usage.totals(connection, request.caller, month, request.parts.metering.usage)
+        found = usage.totals(connection, request.caller, month)
     return UsageReply(month=month, requests=UsageKinds(**found), total=sum(found.values()))
 
 

@@ -20,7 +20,7 @@ from app.store.scope import owned
 Outcome = Literal["done", "refused"]
 
 CREDENTIAL_REFUSED: Final = "credential.refuse"
-_STRANGERS_EVERY_MS: Final = 60_000
+_REFUSED_CREDENTIALS_EVERY_MS: Final = 60_000
 
 _COLUMNS: Final = columns(audit_log, AuditEntry)
 _INSERT: Final = inserting(audit_log, "seq")
@@ -113,6 +113,10 @@ class _Gathered:
     count: int = 0
 
 
+Batch = dict[tuple[Deed, str | None], _Gathered]
+"""Deeds with what gathered of each; the second part of a key tells entries of one deed apart."""
+
+
 class Gathering:
     """Deeds that wait for the next batch. Belongs to the event loop; only store() runs elsewhere.
 
@@ -122,8 +126,8 @@ class Gathering:
     def __init__(self, *, capacity: int = 500) -> None:
         """Start empty."""
         self._capacity = capacity
-        self._deeds: dict[tuple[Deed, str | None], _Gathered] = {}
-        self._strangers_taken_at_epoch_ms = 0
+        self._deeds: Batch = {}
+        self._refused_at_epoch_ms: dict[str | None, int] = {}
 
     def add(self, happened: Deed, request_id: str, *, one_by_one: bool = False) -> None:
         """Count a deed; `one_by_one` keeps an entry of its own for each request."""
@@ -133,21 +137,32 @@ class Gathering:
         gathered = self._deeds.setdefault(entry, _Gathered(request_id, now_ms()))
         gathered.count += 1
 
-    def take(self) -> list[tuple[Deed, _Gathered]]:
-        """Return what has gathered, and start anew; refused credentials are returned once a minute at most."""
-        now = now_ms()
-        held_back = {}
-        if now - self._strangers_taken_at_epoch_ms < _STRANGERS_EVERY_MS:
-            held_back = {entry: its for entry, its in self._deeds.items() if entry[0].action == CREDENTIAL_REFUSED}
-        elif any(entry[0].action == CREDENTIAL_REFUSED for entry in self._deeds):
-            self._strangers_taken_at_epoch_ms = now
-        taken, self._deeds = self._deeds, held_back
-        return [(entry[0], gathered) for entry, gathered in taken.items() if entry not in held_back]
+    def take(self) -> Batch:
+        """Return what has gathered, and start anew; refusals of one credential are returned once a minute at most."""
+        since = now_ms() - _REFUSED_CREDENTIALS_EVERY_MS
+        self._refused_at_epoch_ms = {who: at for who, at in self._refused_at_epoch_ms.items() if at > since}
+        held_back = {entry: gathered for entry, gathered in self._deeds.items() if self._is_held_back(entry[0])}
+        taken = {entry: gathered for entry, gathered in self._deeds.items() if entry not in held_back}
+        for happened, _ in taken:
+            if happened.action == CREDENTIAL_REFUSED:
+                self._refused_at_epoch_ms[happened.actor_id] = now_ms()
+        self._deeds = held_back
+        return taken
+
+    def give_back(self, batch: Batch) -> None:
+        """Keep a batch that could not be written for the next one."""
+        for entry, gathered in batch.items():
+            if (later := self._deeds.get(entry)) is not None:
+                gathered.count += later.count
+            self._deeds[entry] = gathered
+
+    def _is_held_back(self, happened: Deed) -> bool:
+        return happened.action == CREDENTIAL_REFUSED and happened.actor_id in self._refused_at_epoch_ms
 
 
-def store(connection: Connection, batch: list[tuple[Deed, _Gathered]]) -> None:
+def store(connection: Connection, batch: Batch) -> None:
     """Write a batch."""
-    for happened, gathered in batch:
+    for (happened, _), gathered in batch.items():
         _insert(
             connection,
             happened,

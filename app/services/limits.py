@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, delete
@@ -30,12 +31,17 @@ _REMEMBERED: Final = 10_000
 
 def month(at_ms: int) -> str:
     """Return the calendar month of a time, UTC: 2026-11."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m")
+    return minute(at_ms)[:7]
 
 
 def minute(at_ms: int) -> str:
     """Return the minute of a time, UTC: 2026-11-30T12:34."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M")
+    return _minute_text(at_ms // MINUTE_MS)
+
+
+@lru_cache(maxsize=8)
+def _minute_text(minutes: int) -> str:
+    return datetime.fromtimestamp(minutes * 60, UTC).strftime("%Y-%m-%dT%H:%M")
 
 
 class Counted(NamedTuple):

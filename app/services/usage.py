@@ -1,6 +1,5 @@
 """Usage: how many requests of which kind a team made in a month. Counted in memory, stored in batches."""
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
@@ -32,17 +31,12 @@ def store(connection: Connection, counts: Mapping[Used, int]) -> None:
     connection.execute(statement.on_conflict_do_update(index_elements=["key_id", "month", "kind"], set_=added), rows)
 
 
-def totals(connection: Connection, caller: Caller, month: str, pending: Counter[Used]) -> dict[Kind, int]:
-    """Return the month's requests by kind, of the caller's team or project, with those not stored yet."""
+def totals(connection: Connection, caller: Caller, month: str) -> dict[Kind, int]:
+    """Return the month's requests by kind, of the caller's team or project, as far as they are stored."""
     found: dict[Kind, int] = dict.fromkeys(KINDS, 0)
     statement = owned(usage_counters, caller, usage_counters.c.kind, func.sum(usage_counters.c.count))
-    own_keys = set(connection.scalars(owned(api_keys, caller, api_keys.c.id)))
     if caller.project_id is not None:
+        own_keys = owned(api_keys, caller, api_keys.c.id).scalar_subquery()
         statement = statement.where(usage_counters.c.key_id.in_(own_keys))
     rows = connection.execute(statement.where(usage_counters.c.month == month).group_by(usage_counters.c.kind))
-    for kind, count in rows:
-        found[kind] += count
-    for used, count in pending.items():
-        if used.month == month and used.key_id in own_keys:
-            found[used.kind] += count
-    return found
+    return found | {kind: int(count) for kind, count in rows}

@@ -157,6 +157,10 @@ def refusal(number: int, actor: str = "key") -> Deed:
     return Deed("team", None, actor, None, "memory.delete", ("memory", str(number)), "refused")
 
 
+def counts(gathering: Gathering) -> list[int]:
+    return [gathered.count for gathered in gathering.take().values()]
+
+
 def test_a_batch_is_bounded_whatever_is_refused():
     """A holder of a key does not fill the disk with refusals: what is too much is counted together."""
     gathering = Gathering(capacity=10)
@@ -165,10 +169,10 @@ def test_a_batch_is_bounded_whatever_is_refused():
     for number in range(1000):
         gathering.add(refusal(number, actor=f"key {number}"), "request")
 
-    batch = gathering.take()
+    batch = counts(gathering)
 
     assert len(batch) <= 21
-    assert sum(gathered.count for _, gathered in batch) == 2000
+    assert sum(batch) == 2000
 
 
 def test_the_same_refusal_is_counted_in_one_entry():
@@ -177,8 +181,36 @@ def test_the_same_refusal_is_counted_in_one_entry():
     for _ in range(50):
         gathering.add(refusal(1), "request")
 
-    assert [gathered.count for _, gathered in gathering.take()] == [50]
-    assert gathering.take() == []
+    assert (counts(gathering), counts(gathering)) == ([50], [])
+
+
+def test_a_refused_credential_is_written_once_a_minute(monkeypatch: pytest.MonkeyPatch):
+    """At once the first time, then together; another one does not wait for it."""
+    gathering, now = Gathering(), now_ms()
+    refused = refusal(1)._replace(action=audit.CREDENTIAL_REFUSED)
+    gathering.add(refused, "request")
+    assert counts(gathering) == [1]
+
+    for _ in range(3):
+        gathering.add(refused, "request")
+    gathering.add(refused._replace(actor_id="another"), "request")
+    assert counts(gathering) == [1]
+
+    monkeypatch.setattr(audit, "now_ms", lambda: now + 61_000)
+    assert counts(gathering) == [3]
+
+
+def test_a_batch_that_could_not_be_written_is_written_with_the_next():
+    """Nothing is lost or counted twice."""
+    gathering = Gathering()
+    gathering.add(refusal(1), "request")
+    batch = gathering.take()
+    gathering.add(refusal(1), "request")
+    gathering.add(refusal(2), "request")
+
+    gathering.give_back(batch)
+
+    assert sorted(counts(gathering)) == [1, 2]
 
 
 @contextmanager
