@@ -21,6 +21,7 @@ from app.api.request import PARTS, ApiRequest, Parts
 from app.api.router import ROUTERS
 from app.api.threads import Workers
 from app.services import integrity, maintenance, operations, tokens, upkeep, vectors
+from app.services.chunker import ChatAddress, ChatChunker, Chunker
 from app.services.readiness import Readiness
 from app.services.search import Searching
 from app.services.tokens import NoSigningSecret, Signing
@@ -82,6 +83,7 @@ def create_app(settings: Settings) -> Litestar:
         schema_version=migrations.head(),
         openapi_json=msgspec.json.encode(openapi.document(app)),
         vectors=index,
+        chunker=_chunker(settings),
         operations=operations.Runner(database, vectors.verbs(database, index) if index else {}),
     )
     app.asgi_handler = edge(app.asgi_handler)
@@ -96,6 +98,14 @@ def _signing(settings: Settings) -> Signing:
             "CMEM_JWT_SECRET: needed with PostgreSQL, so that every machine signs with the same secret"
         )
     return Signing(secret or tokens.secret_in(settings.data_dir), previous or None)
+
+
+def _chunker(settings: Settings) -> Chunker | None:
+    """Return the model that cuts conversations; None leaves it to the rules."""
+    if settings.chunker == "off":
+        return None
+    key = settings.chunker_api_key.get_secret_value()
+    return ChatChunker(ChatAddress(settings.chunker_url, settings.chunker_model, key))
 
 
 @asynccontextmanager
@@ -128,6 +138,8 @@ async def _running(app: Litestar) -> AsyncGenerator[None, None]:
         await parts.metering.close(parts.workers)
         flush()
         parts.operations.close()
+        if parts.chunker:
+            parts.chunker.close()
         parts.search.close()
         if parts.vectors:
             parts.vectors.close()

@@ -30,6 +30,10 @@ class Settings(BaseSettings):
     embedder_url: str = Field("", description="An OpenAI-compatible endpoint; needed with CMEM_EMBEDDER=openai.")
     embedder_model: str = Field("", description="The model's name there.")
     embedder_api_key: SecretStr = Field(SecretStr(""), description="The key for that endpoint.")
+    chunker: Literal["off", "openai"] = Field("off", description="Who cuts conversations; off: the built-in rules.")
+    chunker_url: str = Field("", description="An OpenAI-compatible endpoint; needed with CMEM_CHUNKER=openai.")
+    chunker_model: str = Field("", description="The chat model's name there.")
+    chunker_api_key: SecretStr = Field(SecretStr(""), description="The key for that endpoint.")
     auth_mode: Literal["api-key", "local-dev"] = Field("api-key", description="local-dev can let loopback in keyless.")
     allow_local_dev_bypass: bool = Field(False, description="The second switch that local-dev needs.")
     jwt_secret: SecretStr = Field(SecretStr(""), description="Signs access tokens, 32 bytes or more; made when empty.")
@@ -63,7 +67,7 @@ class Settings(BaseSettings):
             raise ValueError("allowed are sqlite:///PATH and postgresql+psycopg://…")
         return value
 
-    @field_validator("chroma_url", "embedder_url", "public_url")
+    @field_validator("chroma_url", "embedder_url", "chunker_url", "public_url")
     @classmethod
     def _web_address(cls, value: str) -> str:
         if value and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
@@ -84,6 +88,8 @@ class Settings(BaseSettings):
             raise ValueError("CMEM_CHROMA_URL: needed with CMEM_VECTORS=http")
         if self.embedder == "openai" and not (self.embedder_url and self.embedder_model):
             raise ValueError("CMEM_EMBEDDER_URL, CMEM_EMBEDDER_MODEL: needed with CMEM_EMBEDDER=openai")
+        if self.chunker == "openai" and not (self.chunker_url and self.chunker_model):
+            raise ValueError("CMEM_CHUNKER_URL, CMEM_CHUNKER_MODEL: needed with CMEM_CHUNKER=openai")
         return self
 
     @property

@@ -12,6 +12,7 @@ from app.api.metering import OVER_QUOTA, Metering
 from app.api.threads import Workers
 from app.caller import Caller
 from app.errors import QuotaExceeded, Unauthenticated
+from app.services.chunker import Chunker
 from app.services.operations import Runner
 from app.services.readiness import Readiness
 from app.services.search import Searching
@@ -38,6 +39,7 @@ class Parts:
     openapi_json: bytes
     vectors: VectorIndex | None
     operations: Runner
+    chunker: Chunker | None
     last_used: dict[str, int] = field(default_factory=dict)
 
     def vector_state(self) -> VectorState:

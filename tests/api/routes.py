@@ -85,6 +85,11 @@ def event(things: Things) -> dict[str, Any]:
     return {"projectId": things.project, "sourceType": "hook", "eventType": str(uuid.uuid4()), "occurredAtEpoch": 1}
 
 
+def conversation(things: Things) -> dict[str, Any]:
+    said = {"role": "user", "content": f"What is {uuid.uuid4()}?"}
+    return {"projectId": things.project, "sessionId": things.session, "messages": [said]}
+
+
 def of_project(things: Things) -> dict[str, Any]:
     return {"projectId": things.project}
 
@@ -149,6 +154,7 @@ TABLE: dict[str, Row] = {
     "updateMemory": Row(WRITE, "id", body=lambda _: {"title": str(uuid.uuid4())}),
     "deleteMemory": Row(WRITE, "id"),
     "listMemorySources": Row(READ, "id"),
+    "createConversation": Row(WRITE, "project", body=conversation),
     "searchMemories": Row(READ, "project", body=asked),
     "getContext": Row(READ, "project", body=asked),
     "getTimeline": Row(READ, "project", query=lambda t: {**of_project(t), "anchor": "1"}),

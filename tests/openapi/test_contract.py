@@ -21,7 +21,7 @@ getRetention setRetention deleteMemories deleteSession
 startSession listSessions getSession endSession
 createEvent createEvents listEvents getEvent
 createMemory createMemories listMemories listMemoriesByFile getMemory updateMemory deleteMemory listMemorySources
-listRelatedMemories searchMemories getContext getTimeline
+listRelatedMemories createConversation searchMemories getContext getTimeline
 createToken whoami
 listTeams createTeam getTeam updateTeam deleteTeam
 listMembers createMember updateMember deleteMember

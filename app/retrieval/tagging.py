@@ -1,0 +1,73 @@
+"""Which subjects a text is about: a tag is given when one of its words stands in the text. Pure.
+
+A word may be a phrase of any script. It is found in any inflection and case, and never as part of another word.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.retrieval import text
+
+Words = Mapping[str, Sequence[str]]
+"""Names with the words that stand for them."""
+
+DEFAULT_TAGS: Final[Words] = {
+    "finance": (
+        *("invoice", "payment", "price", "refund", "billing", "charge", "bank", "receipt", "tax", "salary", "budget"),
+        *("发票", "付款", "支付", "价格", "退款", "账单", "扣费", "转账", "收据", "税", "报销", "预算", "金额", "余额"),
+    ),
+    "account": (
+        *("account", "login", "log in", "sign in", "password", "subscription", "membership"),
+        *("账号", "账户", "帐号", "登录", "密码", "会员", "订阅", "续费"),
+    ),
+    "order": (
+        *("order", "shipping", "shipment", "delivery", "tracking number", "parcel"),
+        *("订单", "发货", "快递", "物流", "收货", "包裹"),
+    ),
+    "tech_support": (
+        *("error", "bug", "crash", "timeout", "stack trace", "exception", "not working", "install", "outage"),
+        *("报错", "错误", "崩溃", "超时", "异常", "故障", "无法", "安装", "闪退"),
+    ),
+}
+
+
+_MARK: Final = re.compile("<([^>]*)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name that a text speaks of, with the folded words before and after."""
+
+    name: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class Vocabulary:
+    """Names that can be found in texts by their words."""
+
+    def __init__(self, words: Words) -> None:
+        marked = {name: [mark for word in each if (mark := text.marked(word))] for name, each in words.items()}
+        self._marks = {name: marks for name, marks in marked.items() if marks}
+
+    def names_in(self, said: str) -> list[str]:
+        """Return the names that a text speaks of, in the vocabulary's order."""
+        whole = text.marked(said)
+        return [name for name, marks in self._marks.items() if any(mark in whole for mark in marks)]
+
+    def mentions_in(self, said: str) -> list[Mention]:
+        """Return the names that a text speaks of, each where it does so first."""
+        whole = text.marked(said)
+        return [
+            Mention(name, stems(whole[:start]), stems(whole[start + len(mark) :]))
+            for name, marks in self._marks.items()
+            for mark in marks
+            if (start := whole.find(mark)) >= 0
+        ]
+
+
+def stems(marked: str) -> tuple[str, ...]:
+    """Return the words of a text in the spelling of `text.marked`."""
+    return tuple(_MARK.findall(marked))

@@ -1,0 +1,137 @@
+"""/v1/conversations over HTTP."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import Server, Tenant, make_tenant
+from tests.problems import code_of
+
+AsTeam = Callable[[str], Tenant]
+AT = 1_700_000_000_000
+CHAT = [
+    {"role": "user", "content": "我要退款，订单 4417，299 元", "occurredAtEpoch": AT},
+    {"role": "assistant", "content": "已退款 299 元", "occurredAtEpoch": AT + 1},
+    {"role": "user", "content": "Please **renew** my plan", "occurredAtEpoch": AT + 2},
+    {"role": "assistant", "content": "Renewed for $99"},
+]
+
+
+def tell(team: Tenant, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
+    body = {"projectId": team.project_id, "messages": CHAT, **fields}
+    return team.http.post("/v1/conversations", json=body, headers=headers)
+
+
+def test_a_conversation_is_stored_as_memories(team: Tenant):
+    """One a chunk, with text, time and tags, each as its own route shows it."""
+    reply = tell(team, tags=["chat"])
+    stored = reply.json()
+
+    assert (reply.status_code, stored["chunks"]) == (201, 2)
+    assert [memory["content"] for memory in stored["memories"]] == [
+        "User: 我要退款，订单 4417，299 元\nAssistant: 已退款 299 元",
+        "User: Please renew my plan\nAssistant: Renewed for $99",
+    ]
+    assert [memory["createdAtEpoch"] for memory in stored["memories"]] == [AT, AT + 2]
+    assert [memory["concepts"] for memory in stored["memories"]] == [["chat", "finance", "order"], ["chat"]]
+    for memory in stored["memories"]:
+        assert team.http.get(f"/v1/memories/{memory['id']}").json()["memory"] == memory
+
+
+def test_the_same_conversation_again_is_answered_with_what_stands(team: Tenant):
+    """200 and the same reply; nothing is stored twice."""
+    first, again = tell(team), tell(team)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json()
+    assert len(team.http.get("/v1/memories").json()["memories"]) == 2
+
+
+def test_each_chunk_is_found_by_its_number(team: Tenant):
+    """What the conversation was about can be asked for."""
+    tell(team)
+
+    for query, number in (("退款", "299"), ("renew plan", "$99")):
+        body = {"projectId": team.project_id, "query": query}
+        assert number in team.http.post("/v1/search", json=body).json()["memories"][0]["content"]
+
+
+def test_a_conversation_can_belong_to_a_session(team: Tenant):
+    """Its memories do; the same words in another session are other memories."""
+    body = {"projectId": team.project_id, "externalSessionId": "s"}
+    session = team.http.post("/v1/sessions/start", json=body).json()["session"]["id"]
+    alone, within = tell(team), tell(team, sessionId=session)
+
+    assert [memory["serverSessionId"] for memory in within.json()["memories"]] == [session] * 2
+    assert (alone.status_code, within.status_code) == (201, 201)
+
+
+def test_a_session_of_another_project_is_not_found(as_team: AsTeam):
+    """As one that never was, and nothing is stored."""
+    mine, other = as_team("a"), as_team("b")
+    body = {"projectId": other.project_id, "externalSessionId": "s"}
+    theirs = other.http.post("/v1/sessions/start", json=body).json()["session"]["id"]
+
+    assert [code_of(tell(mine, sessionId=each)) for each in (theirs, "no-such-id")] == [(404, "NotFound")] * 2
+    assert code_of(tell(mine, projectId=other.project_id)) == (403, "Forbidden")
+    assert mine.http.get("/v1/memories").json()["memories"] == []
+
+
+def test_an_idempotency_key_answers_with_the_first_reply(team: Tenant):
+    """The same request again, and a memory that was deleted since is not brought back."""
+    headers = {"Idempotency-Key": "one"}
+    first, again = tell(team, headers), tell(team, headers)
+
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
+    assert again.json() == first.json()
+    team.http.delete(f"/v1/memories/{first.json()['memories'][0]['id']}")
+    assert code_of(tell(team, headers)) == (404, "NotFound")
+
+
+def test_a_conversation_with_nothing_to_remember_is_no_error(team: Tenant):
+    """An empty answer, and nothing stored."""
+    reply = tell(team, messages=[{"role": "user", "content": "<private>x"}, {"role": "system", "content": "y"}])
+
+    assert (reply.status_code, reply.json()) == (200, {"memories": [], "chunks": 0})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": []},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "", "content": "x"}]},
+        {"messages": [{"role": "user", "content": 1}]},
+        {"messages": [{"role": "user", "content": "x", "occurredAtEpoch": "1"}]},
+        {"messages": [{"role": "user", "content": "x", "name": "y"}]},
+        {"messages": [{"role": "user", "content": "x"}] * 2_001},
+        {"tags": [""]},
+        {"tag": ["x"]},
+    ],
+)
+def test_a_conversation_of_another_form_is_refused(team: Tenant, fields: dict[str, Any]):
+    """Nothing is coerced, ignored or half stored."""
+    assert code_of(tell(team, **fields)) == (400, "ValidationError")
+
+
+def test_rules_of_another_form_in_the_metadata_are_a_conflict(team: Tenant):
+    """The reply says where to look."""
+    team.http.patch(f"/v1/projects/{team.project_id}", json={"metadata": {"conversationRules": {"tags": 1}}})
+
+    reply = tell(team)
+
+    assert code_of(reply) == (409, "Conflict")
+    assert "conversationRules" in reply.json()["detail"]
+
+
+def test_a_model_that_is_not_there_leaves_the_work_to_the_rules(start_server: Callable[..., Server]):
+    """The setting is a wish; the conversation is stored all the same."""
+    server = start_server(chunker="openai", chunker_url="http://127.0.0.1:9/v1", chunker_model="small")
+    team = make_tenant(server, "model")
+
+    reply = tell(team)
+
+    assert (reply.status_code, reply.json()["chunks"]) == (201, 2)
+    team.http.close()
