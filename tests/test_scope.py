@@ -13,11 +13,14 @@ APP = Path(__file__).parents[1] / "app"
 DOORS = {"owned", "owned_template", "every"}
 MAY_USE_EVERY = {
     "app.services.bootstrap",  # whether there is any team at all
+    "app.services.doctor",  # looks at the whole server
     "app.services.importing",  # whether an id of an import is somebody's already
     "app.services.integrity",  # checks the whole file
     "app.services.keys",  # who is behind a credential, before there is a caller
+    "app.services.maintenance",  # what is due, for the server as a whole
     "app.services.neighbours",  # what the memories of a session lend each other
     "app.services.operations",  # the runner takes whatever waits
+    "app.services.retention",  # the rules of all projects, each then applied within its team
     "app.services.teams",  # what server:admin sees
     "app.store.outbox",  # the mirror of all teams
 }

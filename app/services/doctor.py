@@ -10,13 +10,15 @@ from typing import Final, Literal
 from sqlalchemy import func
 from sqlalchemy.exc import DBAPIError
 
+from app.caller import server_owner
 from app.clock import now_ms
 from app.errors import AppError
+from app.services import credentials, keys
 from app.services.readiness import OK, Readiness
 from app.store import migrations, outbox
 from app.store.database import Database
 from app.store.fulltext import care
-from app.store.models import api_keys, memory_items
+from app.store.models import memory_items
 from app.store.scope import every
 from app.vectors.failures import OwnedElsewhere, VectorsUnavailable
 from app.vectors.index import VectorIndex
@@ -25,7 +27,6 @@ State = Literal["ok", "warning", "failed"]
 
 _DAY_MS: Final = 86_400_000
 _LATE_MS: Final = 600_000
-_EXPIRING_MS: Final = 14 * _DAY_MS
 _LONG_LOG_BYTES: Final = 256 * 1024 * 1024
 _LITTLE_ROOM_BYTES: Final = 1024 * 1024 * 1024
 _MOSTLY_FREE: Final = 0.5
@@ -162,18 +163,13 @@ def _outbox(database: Database) -> Finding:
 
 
 def _keys(database: Database) -> Finding:
-    key, now = api_keys.c, now_ms()
-    soon = every(api_keys, key.public_id).where(
-        key.revoked_at_epoch.is_(None), key.expires_at_epoch > now, key.expires_at_epoch < now + _EXPIRING_MS
-    )
     with database.read() as connection:
-        expiring = list(connection.scalars(soon.order_by(key.expires_at_epoch)))
-    if expiring:
-        named = ", ".join(f"cmem_{public_id}" for public_id in expiring[:5])
-        return Finding(
-            "keys", "warning", f"{len(expiring)} expire within 14 days: {named}", "run `cmem-server keys rotate`"
-        )
-    return Finding("keys", "ok", "none expires within 14 days")
+        found = keys.worth_a_look(connection, server_owner())
+    if not found:
+        return Finding("keys", "ok", "none expires within 7 days, none was unused for 90")
+    named = ", ".join(f"{credentials.prefix_of(key.public_id)} ({keys.state(key)})" for key in found[:5])
+    remedy = "run `cmem-server keys rotate` or `cmem-server keys revoke`"
+    return Finding("keys", "warning", f"{len(found)} expire within 7 days or were unused for 90: {named}", remedy)
 
 
 def _clock(database: Database) -> Finding:

@@ -199,6 +199,14 @@ def everything(connection: Connection, caller: Caller) -> list[ApiKey]:
     return [ApiKey(*row) for row in rows]
 
 
+def worth_a_look(connection: Connection, caller: Caller) -> list[ApiKey]:
+    """Return the keys of all teams that expire soon or are not used, for whoever administers the server."""
+    caller.require(SERVER_ADMIN)
+    oldest_first = (api_keys.c.created_at_epoch, api_keys.c.id)
+    rows = connection.execute(every(api_keys, *_COLUMNS).order_by(*oldest_first))
+    return [key for row in rows if state(key := ApiKey(*row)) in ("expires soon", "unused")]
+
+
 def change(connection: Connection, caller: Caller, key_id: str, changes: Mapping[str, Any]) -> ApiKey:
     """Rename or narrow a key: name, label, scopes, project_id, expires_in_days; what is absent stays.
 

@@ -115,9 +115,22 @@ def test_memories_that_were_set_aside_are_named(command: Command, store: Databas
 
 def test_keys_about_to_expire_are_named(command: Command, store: Database, owner: Caller):
     """A warning: everything still works."""
+    make_key(store, owner, expires_in_days=8)
     make_key(store, owner, expires_in_days=3)
 
-    assert "1 expire within 14 days" in wrong(command)["keys"]["detail"]
+    detail = wrong(command)["keys"]["detail"]
+
+    assert detail.startswith("1 expire within 7 days")
+    assert "(expires soon)" in detail
+
+
+def test_keys_that_nobody_uses_are_named(command: Command, store: Database, owner: Caller):
+    """A key that was forgotten is a way in that nobody watches."""
+    make_key(store, owner)
+    with store.write() as connection:
+        connection.exec_driver_sql("UPDATE api_keys SET created_at_epoch = created_at_epoch - 91 * 86400000")
+
+    assert "(unused)" in wrong(command)["keys"]["detail"]
 
 
 def test_no_database_at_all_is_named(command: Command, folder: Path):
