@@ -67,7 +67,7 @@ def create_app(settings: Settings) -> Litestar:
         search=Searching(
             sqlite,
             recency_half_life_days=settings.recency_half_life_days,
-            meaning=index.meaning if index else None,
+            index=index,
         ),
         authentication=Authentication(
             database=database,

@@ -2,7 +2,10 @@
 
 Scores are z-normalised over the candidates of both legs, which are scored by both. A leg whose best candidate stands
 far above the rest knows what it wants; one whose candidates are all alike does not: that is what the weights follow.
-Measured against reciprocal rank fusion and constant weights on the sets of tests/bench/retrieval.py.
+
+nDCG@10 on LoCoMo, XQuAD en and zh, JSQuAD and CoSQA, with MiniLM: 0.586, 0.979, 0.971, 0.938, 0.748. The same
+candidates by reciprocal rank fusion (Cormack et al., 2009; k = 60): 0.499, 0.969, 0.640, 0.537, 0.681; with a constant
+weight of 0.5 and without sessions: 0.580, 0.978, 0.971, 0.938, 0.696.
 """
 
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.retrieval import ranking
+from app.retrieval.nearness import Nearness
 from app.retrieval.ranking import Matrix, Vector
 
 KEYWORD_DECIDEDNESS: Final = 0.3
@@ -23,8 +27,6 @@ SESSION_WEIGHT: Final = 0.5
 SESSION_MEANING_SHARE: Final = 0.15
 SESSION_BEST: Final = 2
 """So many of a session's best cosines say what the session means."""
-UNRELATED_COSINE: Final = 0.2
-"""Texts that have nothing to do with each other stay below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,13 @@ def fuse(evidence: Evidence, worth: Vector, *, readable_share: float) -> Fused:
     return Fused(scores, weight)
 
 
-def displayed(evidence: Evidence, fused: Fused, order: npt.NDArray[np.intp]) -> Vector:
+def displayed(evidence: Evidence, fused: Fused, nearness: Nearness, order: npt.NDArray[np.intp]) -> Vector:
     """Return scores of 0…1 for the candidates in `order`, never rising along it.
 
     Unlike the fused scores they mean the same for every query: how much of it is there, and how near it is.
     """
-    near = np.clip((evidence.cosine - UNRELATED_COSINE) / (1 - UNRELATED_COSINE), 0.0, 1.0)
-    blend = (1 - fused.meaning_weight) * ranking.displayed(evidence.keyword) + fused.meaning_weight * near
+    near = fused.meaning_weight * nearness.shown(evidence.cosine)
+    blend = (1 - fused.meaning_weight) * ranking.displayed(evidence.keyword) + near
     return np.minimum.accumulate(blend[order])
 
 

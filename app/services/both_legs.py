@@ -9,7 +9,7 @@ from app.retrieval import fusion, ranking
 from app.retrieval.fusion import Evidence
 from app.retrieval.ranking import Vector
 from app.services.keyword_leg import KeywordLeg, Question, Ranked, Readings
-from app.services.meaning_leg import READABLE, RELATED_COSINE, MeaningLeg, Near, Pending
+from app.services.meaning_leg import READABLE, MeaningLeg, Near, Pending
 from app.services.verdict import Verdict, Voice
 from app.store.database import Database
 
@@ -32,13 +32,14 @@ def fuse(
     )
     readable_share = meaning.readable_share(pending.query)
     fused = fusion.fuse(evidence, question.worth, readable_share=readable_share)
-    related = cosines >= (RELATED_COSINE if readable_share >= READABLE else np.inf)
+    nearness = meaning.nearness()
+    related = cosines >= (nearness.related if readable_share >= READABLE else np.inf)
 
     upwards = fused.scores - fused.scores.min(initial=0.0)
     ranked = keyword.prefer_current(question, readings, upwards)
     places = np.searchsorted(readings.seqs, ranked.seqs)
     places = places[(evidence.keyword[places] > 0) | related[places]]
-    scores = fusion.displayed(evidence, fused, places)
+    scores = fusion.displayed(evidence, fused, nearness, places)
 
     rest = ~np.isin(words.seqs, readings.seqs)
     tail = np.minimum(ranking.displayed(words.scores[rest]), scores.min(initial=1.0))
@@ -52,12 +53,13 @@ def fuse(
     )
 
 
-def by_meaning_alone(near: Near, question: Question) -> Verdict:
+def by_meaning_alone(database: Database, meaning: MeaningLeg, question: Question, pending: Pending) -> Verdict:
     """Return the ranking by nearness, of memories that have something to do with the question."""
+    near, nearness = meaning.finish(database, pending, question), meaning.nearness()
     order = ranking.order(near.cosines, near.seqs)
-    order = order[near.cosines[order] >= RELATED_COSINE]
+    order = order[near.cosines[order] >= nearness.related]
     ranked = Ranked(near.seqs[order], near.cosines[order], question.terms)
-    return Verdict(ranked.seqs, np.clip(ranked.scores, 0.0, 1.0), (Voice("semantic", 1.0, ranked),))
+    return Verdict(ranked.seqs, nearness.shown(ranked.scores), (Voice("semantic", 1.0, ranked),))
 
 
 def by_words_alone(words: Ranked) -> Verdict:

@@ -9,11 +9,14 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from app.retrieval import scripts, text
+from app.retrieval import nearness, scripts, text
+from app.retrieval.nearness import Nearness
 from app.retrieval.ranking import Vector
 from app.services.keyword_leg import Question
 from app.store.database import Database
 from app.store.fulltext import FullText, Row, Seqs
+from app.vectors import embedding
+from app.vectors.embedding import Embedder
 from app.vectors.failures import TimedOut
 from app.vectors.meaning import Candidate, Meaning
 
@@ -23,8 +26,6 @@ TIME_LIMIT_SECONDS: Final = 2.0
 CANDIDATES: Final = 100
 WIDENING: Final = 5
 MOST_CANDIDATES: Final = 10_000
-RELATED_COSINE: Final = 0.3
-"""Questions about something else stay below this with the default model: 95 of 100 have no memory nearer."""
 READABLE: Final = 0.5
 """With less of a question in scripts that the model reads, nearness alone finds nothing."""
 _THREADS: Final = 8
@@ -54,9 +55,11 @@ class MeaningLeg:
     None of them waits for the index inside a transaction.
     """
 
-    def __init__(self, full_text: FullText, meaning: Meaning) -> None:
+    def __init__(self, full_text: FullText, meaning: Meaning, embedder: Embedder) -> None:
         self._full_text = full_text
         self._meaning = meaning
+        self._embedder = embedder
+        self._nearness = embedding.Once(self._measured)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="meaning")
 
     def begin(self, project_ids: Sequence[str], query: str) -> Pending:
@@ -91,6 +94,10 @@ class MeaningLeg:
             for memory_id, cosine in _wait(future, pending.deadline).items()
         }
 
+    def nearness(self) -> Nearness:
+        """Return what the model's cosines mean; known as soon as candidates are."""
+        return self._nearness.get()
+
     def readable_share(self, query: str) -> float:
         """Return which share of a query the model can read, 0…1."""
         return scripts.readable_share(query[: text.MAX_QUERY_CHARS], self._meaning.reads)
@@ -101,7 +108,16 @@ class MeaningLeg:
 
     def _send(self, project_ids: Sequence[str], query: str, limit: int, deadline: float) -> Future[list[Candidate]]:
         seconds = max(deadline - time.monotonic(), 0.0)
-        return self._threads.submit(self._meaning.candidates, project_ids, query, limit=limit, seconds=seconds)
+        return self._threads.submit(self._candidates, project_ids, query, limit, seconds)
+
+    def _candidates(self, project_ids: Sequence[str], query: str, limit: int, seconds: float) -> list[Candidate]:
+        self._nearness.get()
+        return self._meaning.candidates(project_ids, query, limit=limit, seconds=seconds)
+
+    def _measured(self) -> Nearness:
+        questions, answers = zip(*nearness.QUESTIONS_AND_ANSWERS, strict=True)
+        asked = np.stack([self._embedder.embed_query(question) for question in questions])
+        return nearness.measured(asked, self._embedder.embed(answers))
 
     def _let_through(self, database: Database, found: Sequence[Candidate], question: Question) -> Near:
         cosines = {candidate.memory_id: candidate.cosine for candidate in found}

@@ -25,7 +25,7 @@ from app.store.prepared import Prepared
 from app.store.records import Memory, columns
 from app.store.scope import owned_template, parameters
 from app.vectors import failures
-from app.vectors.meaning import Meaning
+from app.vectors.index import VectorIndex
 
 _log = structlog.get_logger(__name__)
 
@@ -113,10 +113,10 @@ class _Reached:
 class Searching:
     """The search of one database, with what it remembers between requests."""
 
-    def __init__(self, full_text: FullText, *, recency_half_life_days: float, meaning: Meaning | None = None) -> None:
-        """`meaning` None is a server without vectors, by choice."""
+    def __init__(self, full_text: FullText, *, recency_half_life_days: float, index: VectorIndex | None = None) -> None:
+        """`index` None is a server without vectors, by choice."""
         self._full_text = full_text
-        self._meaning = None if meaning is None else MeaningLeg(full_text, meaning)
+        self._meaning = None if index is None else MeaningLeg(full_text, index.meaning, index.embedder)
         self._keyword = KeywordLeg(full_text, half_life_days=recency_half_life_days)
 
     def close(self) -> None:
@@ -190,8 +190,8 @@ class Searching:
             return replace(alone, notice=_SWITCHED_OFF if wanted else None)
         try:
             if asked.mode == "semantic":
-                near = self._meaning.finish(database, pending, question)
-                return _Reached(both_legs.by_meaning_alone(near, question), "chroma", True)
+                ranked = both_legs.by_meaning_alone(database, self._meaning, question, pending)
+                return _Reached(ranked, "chroma", True)
             fused = both_legs.fuse(database, self._keyword, self._meaning, question, words, pending)
             return _Reached(fused, "hybrid", True)
         except failures.VectorsUnavailable as outage:

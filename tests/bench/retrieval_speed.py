@@ -147,7 +147,7 @@ def _in_process(store: Store, times: int) -> float:
     """Return hybrid searches per second of the same services without HTTP, in one thread."""
     asked = (Asked(project_ids=(store.project_id,), query=query) for query in queries("mixed"))
     with closing(vectors.index_of(store, MiniLM(threads=1))) as index:
-        searching = Searching(sqlite, recency_half_life_days=90, meaning=index.meaning)
+        searching = Searching(sqlite, recency_half_life_days=90, index=index)
         with closing(searching):
             index.connect()
             load.timed(lambda: searching.search(store.database, store.caller, next(asked)), times=20)

@@ -5,6 +5,7 @@ import pytest
 
 from app.retrieval import fusion, ranking, scripts
 from app.retrieval.fusion import Evidence
+from app.retrieval.nearness import Nearness
 
 
 def evidence(keyword, cosine, *, sessions=None, presence=None) -> Evidence:
@@ -73,7 +74,9 @@ def test_shown_scores_fall_along_the_order():
     """Scores that are shown lie in 0…1 and never rise from one hit to the next."""
     given = evidence([0.9, 0.0, 0.4, 0.1], [0.2, 0.8, 0.5, 0.1])
     whole = fused(given)
-    shown = fusion.displayed(given, whole, ranking.order(whole.scores, np.arange(4)))
+    shown = fusion.displayed(
+        given, whole, Nearness(related=0.3, unrelated=0.2), ranking.order(whole.scores, np.arange(4))
+    )
     assert (np.diff(shown) <= 0).all()
     assert ((shown >= 0) & (shown <= 1)).all()
 

@@ -40,8 +40,8 @@ def own(tmp_path):
 
 
 def ask(shelf: Library, query: str, **options) -> Found:
-    meaning = options.pop("meaning", shelf.index.meaning)
-    searching = Searching(sqlite, recency_half_life_days=90.0, meaning=meaning)
+    index = options.pop("index", shelf.index)
+    searching = Searching(sqlite, recency_half_life_days=90.0, index=index)
     asked = Asked(**{"project_ids": (shelf.project_id,), "query": query, **options})
     with closing(searching):
         return searching.search(shelf.database, shelf.caller, asked)
@@ -150,7 +150,7 @@ def test_without_an_index_words_answer(own):
     """When nobody answers at the index, the reply says so and holds what words find."""
     own.add(narrative=KEYS)
     with index_at(own, "http://127.0.0.1:9") as index:
-        found = ask(own, "signing keys", meaning=index.meaning)
+        found = ask(own, "signing keys", index=index)
     assert narratives(found) == [KEYS]
     assert (found.strategy, found.degraded, found.chroma_available) == ("fts", True, False)
     assert (found.fallback_reason, found.notice is None) == ("chroma_connection", False)
@@ -160,7 +160,7 @@ def test_an_index_that_hangs_is_waited_for_two_seconds(own, hanging_url):
     """Then words answer, and the reply names the reason."""
     own.add(narrative=KEYS)
     with index_at(own, hanging_url) as index:
-        found = ask(own, "signing keys", meaning=index.meaning)
+        found = ask(own, "signing keys", index=index)
     assert (narratives(found), found.fallback_reason) == ([KEYS], "chroma_timeout")
     assert found.duration_ms < 3_000
 
@@ -171,7 +171,7 @@ def test_who_waits_for_the_index_holds_no_connection(own, hanging_url):
     with (
         closing(Database(own.database.url, readers=1)) as single,
         index_at(own, hanging_url) as index,
-        closing(Searching(sqlite, recency_half_life_days=90.0, meaning=index.meaning)) as searching,
+        closing(Searching(sqlite, recency_half_life_days=90.0, index=index)) as searching,
         ThreadPoolExecutor(1) as other,
     ):
         asked = Asked(project_ids=(own.project_id,), query="signing keys")
@@ -187,9 +187,9 @@ def test_who_waits_for_the_index_holds_no_connection(own, hanging_url):
 def test_a_server_without_vectors_is_not_degraded(own):
     """Words alone are a choice then, and a question for meaning is told so."""
     own.add(narrative=KEYS)
-    found = ask(own, "signing keys", meaning=None)
+    found = ask(own, "signing keys", index=None)
     assert (narratives(found), found.strategy, found.degraded, found.notice) == ([KEYS], "fts", False, None)
-    assert ask(own, "signing keys", meaning=None, mode="semantic").notice is not None
+    assert ask(own, "signing keys", index=None, mode="semantic").notice is not None
 
 
 def test_an_index_that_is_late_is_told(own):

@@ -9,7 +9,6 @@ from app.services.related import Relations
 from app.services.search import Searching
 from app.store.fulltext import sqlite
 from app.vectors.index import Choice, VectorIndex
-from app.vectors.meaning import Meaning
 from tests.vectors.library import Library
 
 PORTS = "Deployments were moved to a container orchestrator"
@@ -24,8 +23,8 @@ def shelf(tmp_path):
     opened.close()
 
 
-def ask(shelf: Library, memory_id: str, meaning: Meaning | None) -> Relations:
-    searching = Searching(sqlite, recency_half_life_days=90.0, meaning=meaning)
+def ask(shelf: Library, memory_id: str, index: VectorIndex | None) -> Relations:
+    searching = Searching(sqlite, recency_half_life_days=90.0, index=index)
     with closing(searching):
         return related.to(searching, shelf.database, shelf.caller, memory_id, limit=10)
 
@@ -37,7 +36,7 @@ def test_a_memory_that_says_the_same_in_other_words_is_related(shelf):
     shelf.add(narrative=CAKE)
     shelf.index.mirror.drain()
 
-    relations = ask(shelf, one, shelf.index.meaning)
+    relations = ask(shelf, one, shelf.index)
 
     assert [(each.memory.narrative, each.matched_by) for each in relations.related] == [(CUBE, ("semantic",))]
 
@@ -49,7 +48,7 @@ def test_without_an_index_words_relate_and_the_report_says_so(shelf):
     nobody = Choice(mode="http", folder=shelf.folder, url="http://127.0.0.1:9", embedder=shelf.embedder)
 
     with closing(VectorIndex(shelf.database, nobody)) as index:
-        relations = ask(shelf, one, index.meaning)
+        relations = ask(shelf, one, index)
 
     assert [each.matched_by for each in relations.related] == [("keyword",)]
     assert (relations.found.degraded, relations.found.fallback_reason) == (True, "chroma_connection")
