@@ -11,7 +11,7 @@ import structlog
 from litestar import Litestar
 
 from app import logs, vector_index
-from app.api import browsers, openapi, trail
+from app.api import browsers, metrics, openapi, trail
 from app.api.admission import admission
 from app.api.authentication import Authentication
 from app.api.edge import edge
@@ -86,7 +86,7 @@ def create_app(settings: Settings) -> Litestar:
         chunker=_chunker(settings),
         operations=operations.Runner(database, vectors.verbs(database, index) if index else {}),
     )
-    app.asgi_handler = edge(app.asgi_handler)
+    app.asgi_handler = metrics.counted(edge(app.asgi_handler))
     return app
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from litestar.types import Scope
 
-from app.api import local_dev
+from app.api import counters, local_dev
 from app.api.threads import Workers
 from app.caller import Caller
 from app.errors import RateLimited
@@ -138,6 +138,7 @@ class Authentication:
         """Check a secret slowly, unless too many were wrong lately; None says that it was not checked."""
         if not all(self.failures.admits(name) for name in names):
             return None
+        counters.ARGON2_CHECKS.inc()
         if not self.verifier.proves(key, stored.secret_hash):
             for name in names:
                 self.failures.count(name)

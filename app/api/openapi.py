@@ -24,6 +24,8 @@ from app.api.wire import LenientWire, Wire
 
 _REF: Final = "#/components/schemas/{name}"
 _SNAKE: Final = re.compile(r"_([a-z])")
+NDJSON: Final = "application/x-ndjson"
+_TEXT: Final = {"schema": {"type": "string"}, "example": "cmem_memories 214.0"}
 _LINES: Final = {
     "schema": {"type": "string", "description": "One JSON object a line."},
     "example": '{"record":"header"}',
@@ -190,7 +192,7 @@ def _responses(operation: dict[str, Any], handler: HTTPRouteHandler) -> dict[str
     success["description"] = {200: "Done.", 201: "Stored.", 202: "Begun."}.get(handler.status_code, "Done.")
     success["headers"] = openapi_parts.success_headers(opt)
     if produces := opt.get("produces"):
-        success["content"] = {produces: _LINES}
+        success["content"] = {produces: _LINES if produces == NDJSON else _TEXT}
     responses = {handler.status_code: success}
     if opt.get("also_200"):
         responses[200] = {**success, "description": "It stood already."}

@@ -13,6 +13,7 @@ from app.api import (
     keys,
     members,
     memories,
+    metrics,
     openapi,
     projects,
     related,
@@ -50,4 +51,4 @@ V1 = Router(
         vectors.router,
     ],
 )
-ROUTERS = [health.router, openapi.router, V1]
+ROUTERS = [health.router, metrics.router, openapi.router, V1]

@@ -6,6 +6,7 @@ from litestar import Router, post
 from litestar.params import JSONBody
 from msgspec import Meta
 
+from app.api import counters
 from app.api.memories import Kind, MemoryView, memory_view
 from app.api.request import ApiRequest
 from app.api.threads import reading
@@ -158,7 +159,8 @@ def found_memory(hit: Hit) -> FoundMemory:
 
 
 def report(found: Found) -> SearchReport:
-    """Return how a search came about, as it travels."""
+    """Return how a search came about, as it travels, and count it."""
+    counters.SEARCHES.labels(found.strategy, str(found.degraded).lower(), found.fallback_reason or "").inc()
     return SearchReport(
         strategy=found.strategy,
         degraded=found.degraded,

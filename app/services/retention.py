@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, select, update
 
-from app.caller import MEMORIES_READ, TEAM_ADMIN, Caller, server_owner
+from app.caller import TEAM_ADMIN, Caller, server_owner
 from app.clock import now_ms
 from app.errors import NotFound
 from app.services import audit, projects, purging, retention_rules
@@ -37,7 +37,7 @@ class Outcome:
 
 def get(connection: Connection, caller: Caller, project_id: str) -> list[Rule]:
     """Return the rules of a project; none means that nothing is ever removed."""
-    caller.require(MEMORIES_READ)
+    caller.require(TEAM_ADMIN)
     statement = owned(projects_table, caller, projects_table.c.retention).where(projects_table.c.id == project_id)
     row = connection.execute(statement).first()
     if row is None:
