@@ -11,14 +11,10 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app import settings
-from app.caller import server_owner
-from app.errors import AppError
+from app.cli import console
 from app.legacy import reader, snapshot
 from app.legacy.shapes import MEMORY_TABLES, SESSION_TABLES, Rules
-from app.services import legacy_import, teams
-from app.store import migrations
-from app.store.database import Database
+from app.services import legacy_import
 
 _SHOWN_WARNINGS = 20
 
@@ -30,13 +26,13 @@ def legacy() -> None:
 
 @legacy.command("import")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--team", required=True, help="Id or slug of the team that takes it in.")
+@console.of_team
 @click.option("--project-map", multiple=True, metavar="OLD=NEW", help="Put a legacy project into another one.")
 @click.option("--into", metavar="PROJECT", help="Put everything into one project; made when absent.")
 @click.option("--include-internal", is_flag=True, help="Also bring in what claude-mem's observer wrote about itself.")
 @click.option("--skip-other-devices", is_flag=True, help="Leave out rows that a sync copied from another device.")
 @click.option("--dry-run", is_flag=True, help="Count, and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@console.as_json
 def import_(
     path: Path,
     team: str,
@@ -50,9 +46,8 @@ def import_(
     """Bring in the claude-mem database at PATH, which stays as it is; running it again adds only what is new."""
     destination = legacy_import.Destination(project_map=_renames(project_map), into=into)
     rules = Rules(internal=include_internal, other_devices=not skip_other_devices)
-    with _failures_in_one_line(), _database() as database, reader.opened(path, rules) as source:
-        with database.read() as connection:
-            caller = server_owner().within(teams.find(connection, server_owner(), team).id)
+    with console.opened() as database, _source_opened(path, rules) as source:
+        caller = console.within(database, team)
         with _progress_bar(source) as progress:
             report = legacy_import.run(database, caller, source, destination, dry_run=dry_run, progress=progress)
     click.echo(_as_json(report) if as_json else _as_text(report))
@@ -66,21 +61,12 @@ def _renames(project_map: tuple[str, ...]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _database() -> Iterator[Database]:
-    url = settings.load().resolved_database_url
-    migrations.upgrade(url)
-    database = Database(url)
+def _source_opened(path: Path, rules: Rules) -> Iterator[reader.LegacyDatabase]:
+    """Yield the legacy database; what cannot be read of it is one line that says so."""
     try:
-        yield database
-    finally:
-        database.close()
-
-
-@contextlib.contextmanager
-def _failures_in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except (AppError, settings.SettingsError, reader.NotClaudeMem, snapshot.SourceBusy) as failure:
+        with reader.opened(path, rules) as source:
+            yield source
+    except (reader.NotClaudeMem, snapshot.SourceBusy) as failure:
         raise click.ClickException(str(failure)) from failure
     except (OSError, sqlite3.DatabaseError) as failure:
         raise click.ClickException(f"the legacy database cannot be read: {failure}") from failure

@@ -89,7 +89,8 @@ def drift(url: str) -> list[Any]:
 
 
 def _is_table_of_ours(name: str | None, kind: str, _: Any) -> bool:
-    return not (kind == "table" and name is not None and name.startswith("memory_items_fts"))
+    """Leave out full text, which is no table of a model, and what a replication keeps beside ours."""
+    return not (kind == "table" and name is not None and name.startswith(("memory_items_fts", "_litestream_")))
 
 
 def _config() -> Config:
