@@ -6,7 +6,7 @@ import importlib
 from app import logs
 from tests.bench.harness import table
 
-NAMES = ("api", "auth", "keyword", "vectors")
+NAMES = ("api", "auth", "keyword", "operations", "vectors")
 
 
 def main() -> None:

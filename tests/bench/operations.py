@@ -1,0 +1,234 @@
+"""Bringing in, taking out, backing up, forgetting: rows and megabytes a second, and how flat memory stays."""
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from app.caller import server_owner
+from app.services import backup, exporting, maintenance, memories, purging, sessions, teams
+from app.services.backup import Place
+from app.store import copying
+from app.store.fulltext import Filters
+from tests.bench import harness, texts
+from tests.bench.harness import Row, Store
+from tests.legacy import builders
+
+_IN_SESSION = 100
+_MB = 1024 * 1024
+
+
+def run(scale: float) -> list[Row]:
+    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store = _filled(folder / "store", max(1_000, int(20_000 * scale)))
+        rows = [*_transfer(store, folder), *_backup(store, folder), *_forgetting(store)]
+        rows.append(_legacy(folder, max(2_000, int(100_000 * scale))))
+        store.database.close()
+    return rows
+
+
+def _filled(folder: Path, count: int) -> Store:
+    """Return a store with memories in sessions of a hundred."""
+    folder.mkdir()
+    store = harness.prepared(folder)
+    made = texts.memories(count)
+    for start in range(0, count, _IN_SESSION):
+        with store.database.write() as connection:
+            begun = sessions.Start(project_id=store.project_id, external_session_id=f"run {start}")
+            session, _ = sessions.start(connection, store.caller, begun)
+            for fields in (next(made) for _ in range(min(_IN_SESSION, count - start))):
+                new = memories.NewMemory(project_id=store.project_id, server_session_id=session.id, **fields)
+                memories.insert_once(connection, store.caller, new)
+    return store
+
+
+def _transfer(store: Store, folder: Path) -> list[Row]:
+    count = _count(store)
+    file = folder / "export.ndjson"
+    with store.database.read() as connection:
+        wanted = exporting.chosen(connection, store.caller, store.project_id)
+    with file.open("wb") as out:
+        seconds_out = _seconds(lambda: [out.write(piece) for piece in _chunks(store, wanted)])
+    floor_out = count / _seconds(lambda: _plain_export(store.database.path))
+    with store.database.write() as connection:
+        teams.create(connection, server_owner(), name="other", slug="other")
+    seconds_in, peak_in = _imported(file, store.folder)
+    half = folder / "half.ndjson"
+    _cut(file, half, count // 4)
+    with store.database.write() as connection:
+        teams.create(connection, server_owner(), name="third", slug="third")
+    _, peak_half = _imported(half, store.folder, team="third")
+    floor_in = count / _seconds(lambda: _plain_inserts(store.database.path, folder / "plain.db"))
+    size = f"{count:,} memories"
+    return [
+        Row(
+            f"export of {size}",
+            f"{count / seconds_out:,.0f} rows/s",
+            f"plain SELECT and JSON {floor_out:,.0f}/s",
+            count / seconds_out / floor_out,
+            "≥ 0.3",
+        ),
+        Row(
+            f"import of {size}",
+            f"{count / seconds_in:,.0f} rows/s",
+            f"plain INSERTs {floor_in:,.0f}/s",
+            count / seconds_in / floor_in,
+            "≥ 0.2",
+        ),
+        Row(
+            "  its memory",
+            f"{peak_in:.0f} MiB",
+            f"a quarter of the rows {peak_half:.0f} MiB",
+            peak_in / peak_half,
+            "≤ 1.1",
+        ),
+    ]
+
+
+def _chunks(store: Store, wanted: list) -> Iterator[bytes]:
+    return exporting.chunks(store.database, store.caller, wanted)
+
+
+def _imported(file: Path, data_dir: Path, team: str = "other") -> tuple[float, float]:
+    """Import a file by the command; return seconds and the peak of its memory in MiB."""
+    watched = "import resource, runpy, sys, atexit; sys.argv = ['app', *sys.argv[1:]]\n"
+    watched += "atexit.register(lambda: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))\n"
+    watched += "runpy.run_module('app', run_name='__main__')"
+    command = [sys.executable, "-c", watched, "import", str(file), "--team", team]
+    environment = {**os.environ, "CMEM_DATA_DIR": str(data_dir)}
+    started = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = re.search(r"peak (\d+)", done.stdout)
+    assert found is not None
+    return time.perf_counter() - started, int(found.group(1)) / 1024
+
+
+def _cut(file: Path, part: Path, memories_kept: int) -> None:
+    """Write an export of so many memories: fewer lines, the same form."""
+    kept = 0
+    with file.open() as lines, part.open("w") as out:
+        for line in lines:
+            kept += line.startswith('{"record":"memory"')
+            if kept <= memories_kept or not line.startswith('{"record":"memory"'):
+                out.write(line)
+
+
+def _backup(store: Store, folder: Path) -> list[Row]:
+    place = Place(store.database.path, store.folder / "chroma")
+    size = place.database.stat().st_size / _MB
+    seconds = _seconds(lambda: backup.write(place, folder / "b.db", with_vectors=False, progress=lambda *_: None))
+    copied = _seconds(lambda: _plain_copy(place.database, folder / "copy.db"))
+    restored = Place(folder / "restored" / "cmem.db", folder / "restored" / "chroma")
+    back = _seconds(lambda: backup.restore(folder / "b.db", restored, progress=lambda _: None))
+    return [
+        Row(
+            f"backup of {size:.0f} MB, verified",
+            f"{size / seconds:,.0f} MB/s",
+            f"plain copy {size / copied:,.0f} MB/s",
+            copied / seconds,
+            "printed",
+        ),
+        Row(
+            "restore, verified",
+            f"{size / back:,.0f} MB/s",
+            f"plain copy {size / copied:,.0f} MB/s",
+            copied / back,
+            "printed",
+        ),
+    ]
+
+
+def _forgetting(store: Store) -> list[Row]:
+    count = _count(store)
+    filters = Filters(kinds=("observation",))
+    seconds = _seconds(lambda: purging.remove_matching(store.database, store.caller, (), filters, dry_run=False))
+    before = store.database.path.stat().st_size
+    maintained = _seconds(lambda: maintenance.run(store.database))
+    shrunk = store.database.path.stat().st_size
+    return [
+        Row("deletion by filter", f"{count / seconds:,.0f} rows/s", "", 0.0, "printed"),
+        Row(
+            "maintenance after it",
+            f"{maintained:.1f} s",
+            f"file {before / _MB:.0f} → {shrunk / _MB:.0f} MB",
+            shrunk / before,
+            "≤ 0.7",
+        ),
+    ]
+
+
+def _legacy(folder: Path, count: int) -> Row:
+    """Import a claude-mem database by the command."""
+    path = folder / "claude-mem.db"
+    with closing(builders.create(path)) as connection:
+        connection.execute("BEGIN")
+        for number, fields in enumerate(texts.memories(count, seed=3)):
+            run_ = f"run-{number // _IN_SESSION}"
+            if number % _IN_SESSION == 0:
+                builders.add_session(connection, run_)
+            builders.add_observation(
+                connection,
+                fields["title"],
+                memory_session_id=f"memory-{run_}",
+                narrative=fields["narrative"],
+                facts=json.dumps(fields["facts"]),
+                created_at_epoch=builders.MARCH + number,
+            )
+        connection.execute("COMMIT")
+    (folder / "legacy").mkdir()
+    store = harness.prepared(folder / "legacy")
+    environment = {**os.environ, "CMEM_DATA_DIR": str(store.folder)}
+    command = [sys.executable, "-m", "app", "legacy", "import", str(path), "--team", "bench", "--json"]
+    started = time.perf_counter()
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+    seconds = time.perf_counter() - started
+    store.database.close()
+    target = 60 * count / 100_000
+    return Row(f"legacy import of {count:,}", f"{seconds:.1f} s", f"target {target:.0f} s", seconds / target, "≤ 1")
+
+
+def _plain_export(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        for row in connection.execute("SELECT * FROM memory_items"):
+            json.dumps(row)
+
+
+def _plain_inserts(path: Path, target: Path) -> None:
+    """Copy the rows into a database of the same shape, in transactions of the same size, and do nothing else."""
+    shutil.copyfile(path, target)
+    with closing(sqlite3.connect(target, isolation_level=None)) as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(memory_items)")]
+        rows = connection.execute("SELECT * FROM memory_items LIMIT 20000").fetchall()
+        connection.execute("DELETE FROM memory_items")
+        marks = ", ".join("?" * len(columns))
+        for start in range(0, len(rows), 250):
+            connection.execute("BEGIN")
+            connection.executemany(f"INSERT INTO memory_items VALUES ({marks})", rows[start : start + 250])
+            connection.execute("COMMIT")
+
+
+def _plain_copy(path: Path, target: Path) -> None:
+    shutil.copyfile(path, target)
+    copying.sync(target)
+
+
+def _count(store: Store) -> int:
+    with store.database.read() as connection:
+        sql = "SELECT count(*) FROM memory_items WHERE project_id = ?"
+        return int(connection.exec_driver_sql(sql, (store.project_id,)).scalar_one())
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
