@@ -22,7 +22,7 @@ PAUSE_MS: Final = 3_600_000
 DEFAULT_ACTIONS: Final[Words] = {
     "refund": ("refund", "money back", "reimburse", "退款", "退钱", "退费"),
     "return": ("return it", "return my", "return this order", "send back", "退货", "换货"),
-    "renew": ("renew", "prolong", "续费", "续订", "续约", "续期"),
+    "renew": ("renew", "prolong", "续费", "续订", "续约", "续期", "续一年", "续半年"),
     "cancel": ("cancel", "unsubscribe", "terminate my", "取消", "退订", "注销", "解约"),
     "open": ("open", "sign up", "subscribe", "activate", "开通", "开户", "开立", "订阅", "激活"),
     "close": ("close", "deactivate", "关闭", "销户", "停用"),
@@ -57,15 +57,16 @@ class Chunk:
     at_epoch: int | None
 
 
-_CLAUSE_END: Final = re.compile(r"(?<=[,，;；。！？!?…\n])|(?<=\.)\s")
+_CLAUSE_END: Final = re.compile(r"(?<=[,，;；:：\n])")
 _QUESTION: Final = re.compile(
     r"[?？]|[吗呢]\s*$|多少|怎么|如何|什么|能不能|可不可以|能否|可否|哪"
     r"|^\W*(?:what|how|when|where|why|who|which|can|could|do|does|is|are|will|would|may)\b",
     re.IGNORECASE,
 )
 _REQUEST: Final = re.compile(
-    r"\b(?:please|pls|kindly|(?:can|could|would) you|(?:can|could|may) i|(?:want|need|like|wish)|help me|let['’]?s"
-    r"|go ahead|request)\b|请|麻烦|帮|要|想|需|申请|办理|给我|希望|可以",
+    r"\b(?:please|pls|kindly|(?:can|could|would) you|(?:can|could|may) i|(?:wants?|needs?|like|wish|must|should)"
+    r"|help me|let['’]?s|go ahead|request|agree|confirm|(?:time|have) to)\b"
+    r"|请|麻烦|帮|要|想|需|申请|办理|给我|希望|可以|把|同意|确认",
     re.IGNORECASE,
 )
 _FILLERS: Final = frozenset(
@@ -107,18 +108,20 @@ def cut_at(utterances: Sequence[Utterance], starts: Sequence[int]) -> list[Chunk
 
 def requests(said: str, actions: Vocabulary) -> list[str]:
     """Return the actions that somebody clearly asks for, or asks about; not those that are done or refused."""
-    clauses = _CLAUSE_END.split(_OR_NOT.sub(r"\1", said))
-    return list(dict.fromkeys(name for clause in clauses for name in _asked_in(clause, actions)))
+    sentences = _sentences(_OR_NOT.sub(r"\1", said))
+    return list(dict.fromkeys(name for sentence in sentences for name in _asked_in(sentence, actions)))
 
 
-def _asked_in(clause: str, actions: Vocabulary) -> Iterator[str]:
-    asks = any(sign.search(clause) for sign in (_REQUEST, _QUESTION, _NUMBER))
-    for mention in actions.mentions_in(clause):
-        near = "".join(mention.before[-4:]) + " " + "".join(mention.after[:3])
-        if _DONE.search(near) or _REFUSALS.intersection(mention.before[-4:]):
-            continue
-        if asks or _FILLERS.issuperset(mention.before):
-            yield mention.name
+def _asked_in(sentence: str, actions: Vocabulary) -> Iterator[str]:
+    is_about_one = bool(_QUESTION.search(sentence) or _NUMBER.search(sentence))
+    for clause in _CLAUSE_END.split(sentence):
+        asks = is_about_one or bool(_REQUEST.search(clause))
+        for mention in actions.mentions_in(clause):
+            near = "".join(mention.before[-4:]) + " " + "".join(mention.after[:3])
+            if _DONE.search(near) or _REFUSALS.intersection(mention.before[-4:]):
+                continue
+            if asks or _FILLERS.issuperset(mention.before):
+                yield mention.name
 
 
 def _parts(utterances: Sequence[Utterance], actions: Vocabulary) -> Iterator[list[Utterance]]:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete
 
 from app.caller import MEMORIES_WRITE, Caller
 from app.clock import new_id, now_ms
-from app.errors import Conflict
+from app.errors import Conflict, Invalid
 from app.retrieval import chunking, cleaning, tagging
 from app.retrieval.chunking import Chunk, Utterance
 from app.retrieval.tagging import Vocabulary
@@ -28,6 +28,8 @@ from app.store.scope import owned
 _log = structlog.get_logger(__name__)
 
 MAX_MESSAGES: Final = 2_000
+MAX_CHARACTERS: Final = 750_000
+"""More would hold the write lock for seconds."""
 MAX_TAGS: Final = 50
 RULES_KEY: Final = "conversationRules"
 """Where a project keeps its rules, in its metadata."""
@@ -85,9 +87,11 @@ class Stored:
 def prepare(connection: Connection, caller: Caller, conversation: Conversation) -> Prepared:
     """Check that the caller may store a conversation, and clean it.
 
-    Raises Forbidden for a project out of reach, NotFound for a session that is not of it, and Conflict when the
-    project's rules are not of the documented form.
+    Raises Invalid when it is too long, Forbidden for a project out of reach, NotFound for a session that is not of it,
+    and Conflict when the project's rules are not of the documented form.
     """
+    if sum(len(message.content) for message in conversation.messages) > MAX_CHARACTERS:
+        raise Invalid.field("body.messages", f"together at most {MAX_CHARACTERS} characters; send it in parts")
     caller.require(MEMORIES_WRITE)
     projects.require(connection, caller, conversation.project_id)
     if conversation.session_id is not None:

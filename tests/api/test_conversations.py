@@ -107,6 +107,7 @@ def test_a_conversation_with_nothing_to_remember_is_no_error(team: Tenant):
         {"messages": [{"role": "user", "content": "x", "occurredAtEpoch": "1"}]},
         {"messages": [{"role": "user", "content": "x", "name": "y"}]},
         {"messages": [{"role": "user", "content": "x"}] * 2_001},
+        {"messages": [{"role": "user", "content": "x" * 400_000}] * 2},
         {"tags": [""]},
         {"tag": ["x"]},
     ],

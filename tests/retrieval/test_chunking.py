@@ -88,6 +88,33 @@ def test_a_clear_request_for_another_action_begins_a_chunk(turns: tuple[str, ...
     assert len(cut(*turns)) == chunks
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("Can I get my money back?", ["refund"]),
+        ("Okay, then renew it.", ["renew"]),
+        ("My subscription needs to be renewed", ["renew"]),
+        ("We'd like to cancel our contract", ["cancel"]),
+        ("I was charged twice and want to cancel", ["cancel"]),
+        ("Could you please open an account and close the old one?", ["open", "close"]),
+        ("麻烦帮我续费一年", ["renew"]),
+        ("会员续费，199 元", ["renew"]),
+        ("把这个订单取消掉", ["cancel"]),
+        ("能不能帮我开通国际漫游？", ["open"]),
+        ("退款收到了，我想续费一年", ["renew"]),
+        ("Thanks for the refund", []),
+        ("I received the refund yesterday", []),
+        ("退款已经到账了", []),
+        ("I don't want to cancel", []),
+        ("不用取消", []),
+        ("The shop is open", []),
+    ],
+)
+def test_what_is_clearly_asked_for(said: str, asked: list[str]):
+    """Wishes, questions, imperatives and subjects with a number; not what is done, refused or only told."""
+    assert chunking.requests(said, ACTIONS) == asked
+
+
 def test_two_requests_with_one_answer_stay_together():
     """An answer to both must not be parted from either."""
     assert len(cut("U: Refund order 4417 ($49.90).", "U: Renew my plan for $99.", "A: Both are done.")) == 1
