@@ -23,6 +23,8 @@ KEYWORD_DECIDEDNESS: Final = 0.3
 """Keyword scores are zero for most candidates, so their best stands about three times as far out as a cosine does."""
 UNREADABLE_WEIGHT: Final = 0.15
 """What is left of the meaning leg's weight for a script that the model cannot read."""
+QUESTION_PENALTY: Final = 0.4
+"""What ends in a question seldom answers one: in a chat the next message does."""
 SESSION_WEIGHT: Final = 0.5
 SESSION_MEANING_SHARE: Final = 0.15
 SESSION_BEST: Final = 2
@@ -31,12 +33,16 @@ SESSION_BEST: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What both legs say of the same candidates: scores by words (0: none of them), cosines, which term is where."""
+    """What both legs say of the same candidates: scores by words (0: none of them), cosines, which term is where.
+
+    `questions` says which of them end in a question.
+    """
 
     keyword: Vector
     cosine: Vector
     presence: Matrix
     sessions: Sequence[str | None]
+    questions: Sequence[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ def fuse(evidence: Evidence, worth: Vector, *, readable_share: float) -> Fused:
     words, meaning = _normalised(evidence.keyword), _normalised(evidence.cosine)
     weight = _meaning_weight(words, meaning) * (UNREADABLE_WEIGHT + (1 - UNREADABLE_WEIGHT) * readable_share)
     scores = (1 - weight) * words + weight * meaning + SESSION_WEIGHT * _session_scores(evidence, worth)
-    return Fused(scores, weight)
+    return Fused(scores - QUESTION_PENALTY * np.array(evidence.questions, float), weight)
 
 
 def displayed(evidence: Evidence, fused: Fused, nearness: Nearness, order: npt.NDArray[np.intp]) -> Vector:

@@ -156,6 +156,11 @@ def matches(original: str, terms: Sequence[Term]) -> list[Match]:
     return found
 
 
+def is_question(text: str) -> bool:
+    """Say whether a text ends in a question."""
+    return text.rstrip().endswith(("?", "？", "؟"))
+
+
 def is_unspaced(text: str) -> bool:
     """Say whether a text holds a character of a script that puts no spaces between words."""
     return bool(_HOLDS_UNSPACED(text))

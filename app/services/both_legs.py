@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from app.retrieval import fusion, ranking
+from app.retrieval import fusion, ranking, text
 from app.retrieval.fusion import Evidence
 from app.retrieval.ranking import Vector
 from app.services.keyword_leg import KeywordLeg, Question, Ranked, Readings
@@ -28,7 +28,11 @@ def fuse(
         readings = keyword.read(connection, question, np.union1d(words.seqs[:KEYWORD_CANDIDATES], near.seqs))
     cosines = _completed(meaning, readings, near, pending)
     evidence = Evidence(
-        readings.judged.scores, cosines, readings.judged.presence, [row.server_session_id for row in readings.rows]
+        keyword=readings.judged.scores,
+        cosine=cosines,
+        presence=readings.judged.presence,
+        sessions=[row.server_session_id for row in readings.rows],
+        questions=[text.is_question(row.body or row.heading) for row in readings.rows],
     )
     readable_share = meaning.readable_share(pending.query)
     fused = fusion.fuse(evidence, question.worth, readable_share=readable_share)

@@ -8,10 +8,11 @@ from app.retrieval.fusion import Evidence
 from app.retrieval.nearness import Nearness
 
 
-def evidence(keyword, cosine, *, sessions=None, presence=None) -> Evidence:
+def evidence(keyword, cosine, *, sessions=None, presence=None, questions=None) -> Evidence:
     keyword = np.array(keyword, float)
     presence = np.array(presence, float) if presence is not None else np.array([keyword > 0], float)
-    return Evidence(keyword, np.array(cosine, float), presence, sessions or [None] * len(keyword))
+    size = len(keyword)
+    return Evidence(keyword, np.array(cosine, float), presence, sessions or [None] * size, questions or [False] * size)
 
 
 def fused(given: Evidence, *, readable_share: float = 1.0) -> fusion.Fused:
@@ -60,6 +61,16 @@ def test_a_session_that_says_the_rest_of_the_query_helps_its_memories():
     )
     scores = fused(given).scores
     assert scores[1] > scores[0]
+
+
+def test_an_answer_stands_above_a_question_that_is_as_near():
+    """Who asks wants to know what was said, not that somebody else has asked."""
+    assert best(evidence([0.5, 0.5, 0.1], [0.5, 0.5, 0.1], questions=[True, False, False])) == 1
+
+
+def test_a_question_that_is_nearer_stays_above():
+    """It is a penalty between near equals and no wall."""
+    assert best(evidence([0.9, 0.3, 0.1, 0.1], [0.9, 0.3, 0.1, 0.1], questions=[True, False, False, False])) == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])
