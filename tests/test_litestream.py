@@ -13,6 +13,7 @@ from app.store.database import Database
 from tests.conftest import Server, Tenant
 
 PROGRAM = Path(sys.executable).with_name("litestream")
+COUNT = "SELECT count(*) FROM memory_items WHERE team_id = ?"
 CONFIG = Path(__file__).parents[1] / "docker" / "litestream.yml"
 
 
@@ -41,7 +42,7 @@ def test_a_replica_brings_back_what_was_acknowledged(server: Server, team: Tenan
     with closing(Database(f"sqlite:///{restored}")) as database:
         assert integrity.faults(database) == []
         with database.read() as connection:
-            assert connection.exec_driver_sql("SELECT count(*) FROM memory_items").scalar_one() == 50
+            assert connection.exec_driver_sql(COUNT, (team.team_id,)).scalar_one() == 50
 
 
 def wait_until_quiet(folder: Path) -> None:

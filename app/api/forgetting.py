@@ -2,14 +2,15 @@
 
 from litestar import Router, delete, post
 from litestar.params import JSONBody
+from msgspec import structs
 
 from app.api.parameters import PathId
 from app.api.request import ApiRequest
 from app.api.search import FilterSet, filters, project_ids
 from app.api.threads import reading
-from app.api.wire import Wire
+from app.api.wire import Id, Label, Wire
 from app.caller import TEAM_ADMIN
-from app.services import purging
+from app.services import erasure, purging
 
 
 class MemoryDeletion(FilterSet, frozen=True, kw_only=True):
@@ -55,4 +56,45 @@ def delete_session(request: ApiRequest, session_id: PathId) -> SessionDeleted:
     return SessionDeleted(deleted=True, id=session_id, memories=memories, events=events)
 
 
-router = Router("/", route_handlers=[delete_memories, delete_session], tags=["memories"])
+class ErasureRequest(Wire, frozen=True, kw_only=True):
+    """What points at a person: what is given must hold together, and something must be given."""
+
+    platform_source: Label | None = None
+    actor: Id | None = None
+    metadata: dict[str, str] | None = None
+    dry_run: bool = False
+
+
+class ReceiptView(Wire, frozen=True, kw_only=True):
+    """What was removed, or would be. `auditEntries` still name it: ids, never a text."""
+
+    id: str
+    at_epoch: int
+    dry_run: bool
+    memories: int
+    sources: int
+    full_text: int
+    vectors: int
+    outbox: int
+    events: int
+    sessions: int
+    idempotency_records: int
+    audit_entries: int
+
+
+class ErasureReply(Wire, frozen=True, kw_only=True):
+    """The receipt."""
+
+    receipt: ReceiptView
+
+
+@post("/erasures", operation_id="erasePerson", scope=TEAM_ADMIN, status_code=200)
+@reading  # it takes the write lock batch by batch
+def erase_person(request: ApiRequest, data: JSONBody[ErasureRequest]) -> ErasureReply:
+    """Remove what one person left in the team: the sessions that are found with all of theirs, and what is besides."""
+    selector = erasure.Selector(platform_source=data.platform_source, actor=data.actor, metadata=data.metadata or {})
+    receipt = erasure.erase(request.database, request.caller, selector, dry_run=data.dry_run)
+    return ErasureReply(receipt=ReceiptView(**structs.asdict(receipt)))
+
+
+router = Router("/", route_handlers=[delete_memories, delete_session, erase_person], tags=["memories"])

@@ -64,7 +64,7 @@ def remove_matching(
         with database.write() as connection:
             some = select(matching).where(matching.c.seq > last_seq, matching.c.seq <= newest).order_by(matching.c.seq)
             rows = connection.execute(some.limit(projects.PURGE_BATCH)).all()
-            removed += _delete(connection, caller, rows, action="memory.delete")
+            removed += delete_rows(connection, caller, rows, action="memory.delete")
         if len(rows) < projects.PURGE_BATCH:
             return removed
         last_seq = rows[-1].seq
@@ -89,7 +89,7 @@ def remove_by_key(
             not_(false() if unless is None else unless),
         )
         with database.write() as connection:
-            removed += _delete(connection, caller, connection.execute(wanted).all(), action=action)
+            removed += delete_rows(connection, caller, connection.execute(wanted).all(), action=action)
     return removed
 
 
@@ -117,7 +117,7 @@ def _remove_some_of_session(connection: Connection, *, caller: Caller, table: Ta
     return connection.execute(delete(table).where(key.in_(some.scalar_subquery()))).rowcount
 
 
-def _delete(connection: Connection, caller: Caller, rows: Sequence[Row[Any]], *, action: str) -> int:
+def delete_rows(connection: Connection, caller: Caller, rows: Sequence[Row[Any]], *, action: str) -> int:
     """Delete memories, each given with its project and session, with what they lent; note what each project lost."""
     removed = connection.execute(delete(memory_items).where(memory_items.c.seq.in_([row.seq for row in rows]))).rowcount
     for session_id in {row.server_session_id for row in rows} - {None}:

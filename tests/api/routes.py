@@ -145,6 +145,7 @@ TABLE: dict[str, Row] = {
     "listSessions": Row(READ, "project", query=of_project),
     "getSession": Row(READ, "id"),
     "endSession": Row(WRITE, "id", body=lambda _: {}),
+    "erasePerson": Row(ADMIN, body=lambda _: {"actor": str(uuid.uuid4())}),
     "deleteSession": Row(ADMIN, "id"),
     "createEvent": Row(WRITE, "project", body=event),
     "createEvents": Row(WRITE, "project", body=lambda t: [event(t)]),

@@ -101,3 +101,15 @@ def test_deletions_are_on_record_with_their_counts(filled: Tenant):
     (entry,) = filled.http.get("/v1/audit", params={"action": "memory.delete"}).json()["audit"]
 
     assert (entry["targetId"], entry["count"]) == (filled.project_id, 5)
+
+
+def test_requests_that_named_what_was_erased_are_forgotten(team: Tenant):
+    """A repeat of the POST must not be answered with what is gone."""
+    headers = {"Idempotency-Key": "one"}
+    body = {"projectId": team.project_id, "content": "of ada", "metadata": {"person": "ada"}}
+    team.http.post("/v1/memories", json=body, headers=headers)
+
+    receipt = team.http.post("/v1/erasures", json={"metadata": {"person": "ada"}}).json()["receipt"]
+
+    assert (receipt["memories"], receipt["idempotencyRecords"], receipt["dryRun"]) == (1, 1, False)
+    assert team.http.post("/v1/memories", json=body, headers=headers).status_code == 201

@@ -78,9 +78,11 @@ def test_slow_checks_happen_once_per_key(team: Tenant, scraped: Callable[[str], 
 
 def test_the_outbox_and_the_files_show(team: Tenant, scraped: Callable[[str], float]):
     """Depth, age and bytes."""
+    names = "cmem_memories", "cmem_outbox_pending", "cmem_outbox_failed"
+    before = [scraped(f"{name} ") for name in names]
     team.post_memory(content="it waits, for vectors are off")
 
-    assert [scraped(f"{name} ") for name in ("cmem_memories", "cmem_outbox_pending", "cmem_outbox_failed")] == [1, 1, 0]
+    assert [scraped(f"{name} ") - old for name, old in zip(names, before, strict=True)] == [1, 1, 0]
     assert scraped("cmem_database_bytes ") > 100_000
     assert scraped("cmem_wal_bytes ") > 0
     assert scraped("cmem_outbox_oldest_seconds ") >= 0

@@ -17,7 +17,7 @@ OPERATION_IDS = """
 getHealth getReadiness getHookHealth getHookReadiness getHookVersion getInfo
 listProjects createProject getProject updateProject deleteProject purgeProjectMemory getProjectStats
 exportProject importProject
-getMetrics getRetention setRetention deleteMemories deleteSession
+getMetrics getRetention setRetention deleteMemories deleteSession erasePerson
 startSession listSessions getSession endSession
 createEvent createEvents listEvents getEvent
 createMemory createMemories listMemories listMemoriesByFile getMemory updateMemory deleteMemory listMemorySources

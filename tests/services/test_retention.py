@@ -214,11 +214,11 @@ def test_a_killed_run_ends_the_same_the_next_time(books: Library):
     rule(books, Rule(max_age_days=30))
     script = (
         "import os, sys; from app.services import purging, retention; from app.store.database import Database\n"
-        "delete = purging._delete\n"
+        "delete = purging.delete_rows\n"
         "def once(*given, **named):\n"
         "    os.path.exists(sys.argv[2]) and os.kill(os.getpid(), 9)\n"
         "    open(sys.argv[2], 'w').close(); return delete(*given, **named)\n"
-        "purging._delete = once; list(retention.run_all(Database(sys.argv[1])))"
+        "purging.delete_rows = once; list(retention.run_all(Database(sys.argv[1])))"
     )
     marker = books.database.path.with_name("first batch is done")
     died = subprocess.run(
