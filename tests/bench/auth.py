@@ -1,11 +1,11 @@
 """What authentication costs: against none at all, on first use, under attack, with many keys, by token."""
 
 import multiprocessing
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from argon2 import PasswordHasher
@@ -19,9 +19,10 @@ from tests.bench import load
 from tests.bench.api import filled, some_ids
 from tests.bench.harness import Row, Running, Store, serving
 
-_ROUNDS = 5
+_ROUNDS = 30
 _CONNECTIONS = 16
 _ATTACKERS = 50
+_ATTACKS = 5
 _WARM_UP_SECONDS = 1.0
 _TEAMS = 500
 _LOCAL_DEV = {"CMEM_AUTH_MODE": "local-dev", "CMEM_ALLOW_LOCAL_DEV_BYPASS": "1"}
@@ -33,7 +34,7 @@ def run(scale: float) -> list[Row]:
         store, crowded = (filled(Path(folder) / name, max(50, int(1_000 * scale))) for name in ("few", "many"))
         _call_it_default(store)
         _fill_with_keys(crowded, max(100, int(10_000 * scale)))
-        requests = max(200, int(4_000 * scale))
+        requests = max(100, int(1_000 * scale))
         with serving(store.folder) as server:
             rows = [_against_local_dev(store, server, requests), _first_use(store, server, max(5, int(40 * scale)))]
             rows += _under_attack(store, server, max(1.0, 10 * scale))
@@ -69,10 +70,9 @@ def _against_local_dev(store: Store, server: Running, requests: int) -> Row:
 
 
 def _compared(what: str, measured: list[float], floor_name: str, floor: list[float], target: str) -> Row:
-    """Compare rates round by round: what else the machine does meets both sides of a round."""
-    ratio = statistics.median(ours / theirs for ours, theirs in zip(measured, floor, strict=True))
-    rates = f"{statistics.median(measured):,.0f}/s", f"{floor_name} {statistics.median(floor):,.0f}/s"
-    return Row(what, *rates, ratio, target)
+    """Compare the best of many short rounds on each side: the one that the machine's other work disturbed least."""
+    ours, theirs = max(measured), max(floor)
+    return Row(what, f"{ours:,.0f}/s", f"{floor_name} {theirs:,.0f}/s", ours / theirs, target)
 
 
 def _make_keys(store: Store, count: int) -> list[str]:
@@ -93,34 +93,38 @@ def _first_use(store: Store, server: Running, count: int) -> Row:
         one = load.run(server.url, [load.request("GET", "/v1/auth/whoami", key=key)], count=1, connections=1)
         assert one.failures == 0
         firsts.append(one.latencies_ms[0])
-    first, check = statistics.median(firsts), statistics.median(checks)
+    first, check = min(firsts), min(checks)
     return Row("first request of a key", f"{first:.1f} ms", f"argon2 {check:.1f} ms", first / check, "≤ 1.5")
 
 
 def _under_attack(store: Store, server: Running, seconds: float) -> list[Row]:
     """Fifty connections of wrong keys, half of them with the public id of a real one."""
     gets, health = _gets(store, store.api_key), [load.request("GET", "/healthz")]
-    idle = _during(server, gets, seconds / 4), _during(server, health, seconds / 4, connections=1)
-    with _attacked(server, _wrong_keys(store)):
-        attacked = _during(server, gets, seconds / 2), _during(server, health, seconds / 2, connections=1)
-    p99s = attacked[1].percentile_ms(0.99), idle[1].percentile_ms(0.99)
-    rates = attacked[0].per_second, idle[0].per_second
+    wrong, each = _wrong_keys(store), seconds / (2 * _ATTACKS)
+    idle, attacked = _Pulse([], []), _Pulse([], [])
+    for _ in range(_ATTACKS):
+        _feel(idle, server, gets, health, each)
+        with _attacked(server, wrong):
+            _feel(attacked, server, gets, health, each)
+    p99, idle_p99 = min(attacked.p99s_ms), min(idle.p99s_ms)
+    what = f"/healthz p99, {_ATTACKERS} wrong keys"
     return [
-        Row(
-            f"/healthz p99, {_ATTACKERS} wrong keys",
-            f"{p99s[0]:.1f} ms",
-            f"idle {p99s[1]:.1f} ms",
-            p99s[0] / p99s[1],
-            "≤ 5",
-        ),
-        Row(
-            "  other keys' GETs meanwhile",
-            f"{rates[0]:,.0f}/s",
-            f"idle {rates[1]:,.0f}/s",
-            rates[0] / rates[1],
-            "≥ 0.7",
-        ),
+        Row(what, f"{p99:.1f} ms", f"idle {idle_p99:.1f} ms", p99 / idle_p99, "≤ 5"),
+        _compared("  other keys' GETs meanwhile", attacked.rates, "idle", idle.rates, "≥ 0.7"),
     ]
+
+
+@dataclass(frozen=True)
+class _Pulse:
+    """How a server does, round by round: p99 of /healthz, and requests of others per second."""
+
+    p99s_ms: list[float]
+    rates: list[float]
+
+
+def _feel(pulse: _Pulse, server: Running, gets: list[bytes], health: list[bytes], seconds: float) -> None:
+    pulse.rates.append(_during(server, gets, seconds).per_second)
+    pulse.p99s_ms.append(_during(server, health, seconds, connections=1).percentile_ms(0.99))
 
 
 def _during(server: Running, requests: list[bytes], seconds: float, *, connections: int = _CONNECTIONS) -> load.Load:
