@@ -111,6 +111,8 @@ _IN: Final[dict[str, dict[str, Any]]] = {
         "result": {"missing": 3, "repaired": 3},
         "error": None,
     },
+    "ConversationCreate": {"tags": ["billing"]},
+    "ConversationMessage": {"role": "user", "content": "Please refund order 4417 ($49.90)."},
     "VectorStatus": {"model": "minilm", "backoffSeconds": 0, "lastError": None, "probe": None},
     "VectorProject": {
         "collection": "cmem_01a22c63",

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete
 from app.caller import MEMORIES_WRITE, Caller
 from app.clock import new_id, now_ms
 from app.errors import Conflict, Invalid
-from app.retrieval import chunking, cleaning, tagging
+from app.retrieval import asking, chunking, cleaning, tagging
 from app.retrieval.chunking import Chunk, Utterance
 from app.retrieval.tagging import Vocabulary
 from app.services import memories, projects, sessions
@@ -110,7 +110,7 @@ def cut(prepared: Prepared, chunker: Chunker | None) -> list[Chunk]:
             return chunking.cut_at(prepared.utterances, chunker.starts(prepared.utterances))
         except ChunkerFailed as failure:
             _log.warning("chunker_failed", reason=str(failure), project=prepared.conversation.project_id)
-    actions = Vocabulary({**chunking.DEFAULT_ACTIONS, **prepared.rules.actions})
+    actions = Vocabulary({**asking.DEFAULT_ACTIONS, **prepared.rules.actions})
     return chunking.cut(prepared.utterances, actions)
 
 

@@ -1,0 +1,47 @@
+"""Texts in sentences and pieces."""
+
+import pytest
+
+from app.retrieval import sentences
+
+
+@pytest.mark.parametrize(
+    ("said", "cut"),
+    [
+        ("One. Two! Three?", ["One.", " Two!", " Three?"]),
+        ("一。二！三", ["一。", "二！", "三"]),
+        ("one\ntwo", ["one\n", "two"]),
+        ("It is v3.11.4 of a.py", ["It is v3.11.4 of a.py"]),
+        ("The price is:\n$49.90 a month", ["The price is:\n$49.90 a month"]),
+        ("Total\n299 元。Next", ["Total\n299 元。", "Next"]),
+        ("Due. 2026-05-20", ["Due. 2026-05-20"]),
+        ("See No. 4417", ["See No. 4417"]),
+        ("Prices:\n- Basic: $5\n- Pro: $10", ["Prices:\n- Basic: $5\n", "- Pro: $10"]),
+        ("Steps\n1. stop\n2. start", ["Steps\n", "1. stop\n", "2. start"]),
+        ("", [""]),
+    ],
+)
+def test_sentences_end_where_nothing_is_torn_apart(said: str, cut: list[str]):
+    """Numbers stay with what introduces them; list items may part."""
+    assert sentences.of(said) == cut
+
+
+def test_pieces_hold_whole_sentences():
+    """As many as there is room for, the first with its own room."""
+    said = "Aaaa. Bbbb. Cccc. Dddd."
+
+    assert list(sentences.pieces(said, max_characters=12, first=6)) == ["Aaaa.", "Bbbb. Cccc.", "Dddd."]
+
+
+def test_a_sentence_that_is_too_long_is_cut_between_words():
+    """And not before a number."""
+    cut = list(sentences.pieces("the price is 4900 for you", max_characters=14, first=14))
+
+    assert cut == ["the price", "is 4900 for", "you"]
+
+
+def test_a_text_without_words_is_cut_outside_of_numbers():
+    """Where there is nothing better to go by."""
+    said = "x" * 8 + "1234" + "y" * 8
+
+    assert list(sentences.pieces(said, max_characters=10, first=10)) == ["x" * 8, "1234yyyyyy", "yy"]
