@@ -1,11 +1,13 @@
 """/v1/conversations over HTTP."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
+from tests import chat_model
 from tests.conftest import Server, Tenant, make_tenant
 from tests.problems import code_of
 
@@ -125,6 +127,38 @@ def test_rules_of_another_form_in_the_metadata_are_a_conflict(team: Tenant):
 
     assert code_of(reply) == (409, "Conflict")
     assert "conversationRules" in reply.json()["detail"]
+
+
+@pytest.fixture
+def cut_by_model(start_server: Callable[..., Server]) -> Iterator[tuple[Tenant, chat_model.Model]]:
+    """A team of a server that asks a model."""
+    with chat_model.serving() as model:
+        server = start_server(chunker="openai", chunker_url=model.url, chunker_model="small", chunker_api_key="secret")
+        team = make_tenant(server, "model")
+        yield team, model
+        team.http.close()
+
+
+def test_a_model_can_be_set_to_cut(cut_by_model: tuple[Tenant, chat_model.Model]):
+    """The settings lead to it, key and all."""
+    team, model = cut_by_model
+    model.content = '{"starts": [0, 1, 2, 3]}'
+
+    assert tell(team).json()["chunks"] == 4
+    assert (model.requests[0]["model"], model.keys) == ("small", ["Bearer secret"])
+
+
+def test_nobody_waits_for_the_model_but_who_asked_for_it(cut_by_model: tuple[Tenant, chat_model.Model]):
+    """Writes go on while it thinks: it is asked in no transaction and in no thread of theirs."""
+    team, model = cut_by_model
+    model.may_answer.clear()
+    with ThreadPoolExecutor(1) as elsewhere:
+        pending = elsewhere.submit(tell, team)
+        assert model.was_asked.wait(20)
+        written = team.post_memory(content="meanwhile")
+        assert (written.status_code, pending.done()) == (201, False)
+        model.may_answer.set()
+        assert pending.result(timeout=20).status_code == 201
 
 
 def test_a_model_that_is_not_there_leaves_the_work_to_the_rules(start_server: Callable[..., Server]):

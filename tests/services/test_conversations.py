@@ -1,13 +1,8 @@
 """Conversations through the real store, cut by the rules or by a model behind a real HTTP server."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import msgspec
 import pytest
 from sqlalchemy import event
 
@@ -16,6 +11,8 @@ from app.retrieval.chunking import Utterance
 from app.services import conversations, memories, projects
 from app.services.chunker import ChatAddress, ChatChunker, Chunker, ChunkerFailed
 from app.services.conversations import Conversation, Message, Stored
+from tests import chat_model
+from tests.chat_model import Model
 from tests.services import library
 
 CHAT = (
@@ -185,53 +182,9 @@ def test_a_failure_on_the_way_leaves_nothing(shelf):
     assert (count(shelf, "memory_items"), count(shelf, "memory_sources")) == (before, 0)
 
 
-@dataclass
-class Model:
-    """A chat endpoint on loopback that answers as it is told, and keeps what it was sent."""
-
-    url: str = ""
-    content: str = '{"starts": [0, 1]}'
-    status: int = 200
-    drip_seconds: float = 0.0
-    requests: list[dict[str, Any]] = field(default_factory=list)
-    keys: list[str | None] = field(default_factory=list)
-    released: threading.Event = field(default_factory=threading.Event)
-
-
-@contextmanager
-def serving(model: Model) -> Iterator[Model]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            model.requests.append(msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"]))))
-            model.keys.append(self.headers["Authorization"])
-            body = msgspec.json.encode({"choices": [{"message": {"role": "assistant", "content": model.content}}]})
-            self.send_response(model.status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            for byte in body:
-                if model.drip_seconds and model.released.wait(model.drip_seconds):
-                    return
-                self.wfile.write(bytes([byte]))
-
-        def log_message(self, *_: Any) -> None:
-            """Keep quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    model.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    try:
-        yield model
-    finally:
-        model.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=10)
-
-
 @pytest.fixture
 def model() -> Iterator[Model]:
-    with serving(Model()) as running:
+    with chat_model.serving() as running:
         yield running
 
 
