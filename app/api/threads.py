@@ -7,6 +7,7 @@ CPU here, this one 4.
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from queue import SimpleQueue
@@ -36,10 +37,11 @@ class Workers:
         """Run a call that writes."""
         return await self._writers.run(call)
 
-    def close(self) -> None:
-        """Finish what was asked for, then end the threads."""
-        self._readers.close()
-        self._writers.close()
+    def close(self, *, grace_seconds: float = 2.0) -> None:
+        """Finish what was asked for, then end the threads; what takes longer ends with the process, unacknowledged."""
+        deadline = time.monotonic() + grace_seconds
+        self._readers.close(deadline)
+        self._writers.close(deadline)
 
 
 class _Job:
@@ -104,11 +106,11 @@ class _Pool:
         finally:
             expiry.cancel()
 
-    def close(self) -> None:
+    def close(self, deadline: float) -> None:
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:

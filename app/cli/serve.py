@@ -14,7 +14,8 @@ from app.settings import Settings
 from app.store import migrations, presence
 from app.store.database import Database
 
-_GRACE_SECONDS: Final = 8
+_GRACE_SECONDS: Final = 5
+"""For requests at hand and open streams; what the parts need to end is on top, and ten seconds is the promise."""
 
 FIRST_STEPS: Final = """\
 curl -s $URL/v1/memories -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
