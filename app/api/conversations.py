@@ -79,7 +79,9 @@ def _store(request: ApiRequest, prepared: Prepared, chunks: list[Chunk]) -> Resp
         return Done(ids, 201 if stored.is_new else 200, _reply(list(stored.memories), stored.chunks))
 
     def recall(ids: list[str]) -> ConversationStored:
-        return _reply([memories.get(connection, request.caller, memory_id) for memory_id in ids], len(chunks))
+        found = [memories.get(connection, request.caller, memory_id) for memory_id in ids]
+        known = conversations.standing(connection, request.caller, prepared)
+        return _reply(found, known.chunks if known else len(found))
 
     with request.database.write() as connection:
         return once(request, connection, act=act, recall=recall)

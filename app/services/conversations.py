@@ -5,7 +5,7 @@ sent again, it is the memories that it became the first time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -72,7 +72,7 @@ class Prepared:
     origin: str
     utterances: Sequence[Utterance]
     rules: Rules
-    is_known: bool
+    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,14 @@ class Stored:
     memories: Sequence[Memory]
     chunks: int
     is_new: bool
+
+
+class _Trace(msgspec.Struct, frozen=True):
+    """What the source of a memory says of its conversation: its place, and how much there was of both."""
+
+    place: int
+    memories: int
+    chunks: int
 
 
 def prepare(connection: Connection, caller: Caller, conversation: Conversation) -> Prepared:
@@ -99,8 +107,8 @@ def prepare(connection: Connection, caller: Caller, conversation: Conversation) 
     rules = _rules(projects.get(connection, caller, conversation.project_id).metadata)
     utterances = _utterances(conversation.messages)
     origin = _origin(conversation.session_id, utterances)
-    is_known = _standing(connection, caller, conversation.project_id, origin) is not None
-    return Prepared(conversation, origin, utterances, rules, is_known)
+    prepared = Prepared(conversation, origin, utterances, rules)
+    return replace(prepared, is_known=standing(connection, caller, prepared) is not None)
 
 
 def cut(prepared: Prepared, chunker: Chunker | None) -> list[Chunk]:
@@ -117,14 +125,28 @@ def cut(prepared: Prepared, chunker: Chunker | None) -> list[Chunk]:
 def store(connection: Connection, caller: Caller, prepared: Prepared, chunks: Sequence[Chunk]) -> Stored:
     """Store the chunks as memories; a conversation that stands already is left as it is. Raises what prepare does."""
     conversation = prepared.conversation
-    standing = _standing(connection, caller, conversation.project_id, prepared.origin)
-    if standing is not None:
-        return standing
+    if (known := standing(connection, caller, prepared)) is not None:
+        return known
     tags = Vocabulary({**tagging.DEFAULT_TAGS, **prepared.rules.tags})
     added = [memories.add(connection, caller, _memory(conversation, chunk, tags)) for chunk in chunks]
     distinct = list({memory.id: memory for memory, _ in added}.values())
     _remember(connection, caller, prepared, distinct, len(chunks))
     return Stored(distinct, len(chunks), any(is_new for _, is_new in added))
+
+
+def standing(connection: Connection, caller: Caller, prepared: Prepared) -> Stored | None:
+    """Return what a conversation became, None when it is new or some of it was deleted since."""
+    sources = owned(memory_sources, caller, memory_sources.c.memory_item_id, memory_sources.c.metadata).where(
+        memory_sources.c.project_id == prepared.conversation.project_id, memory_sources.c.origin == prepared.origin
+    )
+    try:
+        traces = [(msgspec.convert(metadata, _Trace), memory_id) for memory_id, metadata in connection.execute(sources)]
+    except msgspec.ValidationError:  # somebody else's import wrote them
+        return None
+    if not traces or len(traces) < traces[0][0].memories:
+        return None
+    in_order = [memory_id for _, memory_id in sorted(traces, key=lambda trace: trace[0].place)]
+    return Stored(memories.by_ids(connection, caller, in_order), traces[0][0].chunks, is_new=False)
 
 
 def _rules(metadata: dict[str, Any]) -> Rules:
@@ -163,18 +185,6 @@ def _memory(conversation: Conversation, chunk: Chunk, tags: Vocabulary) -> memor
     )
 
 
-def _standing(connection: Connection, caller: Caller, project_id: str, origin: str) -> Stored | None:
-    """Return what a conversation became, None when it is new or some of it was deleted since."""
-    sources = owned(memory_sources, caller, memory_sources.c.memory_item_id, memory_sources.c.metadata).where(
-        memory_sources.c.project_id == project_id, memory_sources.c.origin == origin
-    )
-    rows = sorted(connection.execute(sources), key=lambda row: int(row.metadata["place"]))
-    if not rows or len(rows) < rows[0].metadata["memories"]:
-        return None
-    found = memories.by_ids(connection, caller, [row.memory_item_id for row in rows])
-    return Stored(found, rows[0].metadata["chunks"], is_new=False)
-
-
 def _remember(
     connection: Connection, caller: Caller, prepared: Prepared, stored: Sequence[Memory], chunks: int
 ) -> None:
@@ -193,7 +203,7 @@ def _remember(
             legacy_table="conversations",
             legacy_id=memory.id,
             uri=None,
-            metadata={"place": place, "memories": len(stored), "chunks": chunks},
+            metadata=msgspec.structs.asdict(_Trace(place, len(stored), chunks)),
             created_at_epoch=now_ms(),
         )
         _INSERT_SOURCE.run(connection, msgspec.structs.asdict(source))

@@ -51,6 +51,16 @@ def test_the_same_conversation_again_is_answered_with_what_stands(team: Tenant):
     assert len(team.http.get("/v1/memories").json()["memories"]) == 2
 
 
+def test_a_conversation_sent_many_times_at_once_is_stored_once(team: Tenant):
+    """One request creates, the others find."""
+    with ThreadPoolExecutor(8) as clients:
+        replies = [future.result() for future in [clients.submit(tell, team) for _ in range(8)]]
+
+    assert sorted(reply.status_code for reply in replies) == [200] * 7 + [201]
+    assert len({reply.text for reply in replies}) == 1
+    assert len(team.http.get("/v1/memories").json()["memories"]) == 2
+
+
 def test_each_chunk_is_found_by_its_number(team: Tenant):
     """What the conversation was about can be asked for."""
     tell(team)
@@ -146,6 +156,18 @@ def test_a_model_can_be_set_to_cut(cut_by_model: tuple[Tenant, chat_model.Model]
 
     assert tell(team).json()["chunks"] == 4
     assert (model.requests[0]["model"], model.keys) == ("small", ["Bearer secret"])
+
+
+def test_a_repeated_request_is_answered_as_the_model_had_cut_it(cut_by_model: tuple[Tenant, chat_model.Model]):
+    """With the same memories and the same count, and without asking the model again."""
+    team, model = cut_by_model
+    model.content = '{"starts": [0, 1, 2, 3]}'
+    headers = {"Idempotency-Key": "one"}
+
+    first, again = tell(team, headers), tell(team, headers)
+
+    assert again.json() == first.json()
+    assert len(model.requests) == 1
 
 
 def test_nobody_waits_for_the_model_but_who_asked_for_it(cut_by_model: tuple[Tenant, chat_model.Model]):

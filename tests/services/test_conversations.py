@@ -130,6 +130,15 @@ def test_a_memory_names_the_conversation_it_came_from(shelf):
     assert len({source.origin for each in sources for source in each}) == 1
 
 
+def test_sources_that_somebody_else_wrote_are_put_right(shelf):
+    """An import may bring anything under our name: it is no trace, and no failure."""
+    told(shelf)
+    with shelf.database.write() as connection:
+        connection.exec_driver_sql("""UPDATE memory_sources SET metadata = '{"place": "first"}'""")
+
+    assert (told(shelf).is_new, told(shelf).chunks, count(shelf, "memory_sources")) == (False, 2, 2)
+
+
 def test_private_words_are_stored_nowhere(shelf):
     """Neither in a memory nor in full text, nor does a system prompt."""
     told(shelf, ("system", "You are xyzzy."), ("user", "My plan <private>xyzzy"), ("assistant", "x</think>It is Pro."))
