@@ -15,11 +15,11 @@ Words = Mapping[str, Sequence[str]]
 
 DEFAULT_TAGS: Final[Words] = {
     "finance": (
-        *("invoice", "payment", "price", "refund", "billing", "charge", "bank", "receipt", "tax", "salary", "budget"),
+        *("invoice", "payment", "price", "refund", "billing", "overcharge", "bank", "receipt", "tax", "budget"),
         *("发票", "付款", "支付", "价格", "退款", "账单", "扣费", "转账", "收据", "税", "报销", "预算", "金额", "余额"),
     ),
     "account": (
-        *("account", "login", "log in", "sign in", "password", "subscription", "membership"),
+        *("account", "login", "log in", "sign in", "password", "subscription", "membership", "renew"),
         *("账号", "账户", "帐号", "登录", "密码", "会员", "订阅", "续费"),
     ),
     "order": (

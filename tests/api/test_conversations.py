@@ -37,7 +37,7 @@ def test_a_conversation_is_stored_as_memories(team: Tenant):
         "User: Please renew my plan\nAssistant: Renewed for $99",
     ]
     assert [memory["createdAtEpoch"] for memory in stored["memories"]] == [AT, AT + 2]
-    assert [memory["concepts"] for memory in stored["memories"]] == [["chat", "finance", "order"], ["chat"]]
+    assert [memory["concepts"] for memory in stored["memories"]] == [["chat", "finance", "order"], ["chat", "account"]]
     for memory in stored["memories"]:
         assert team.http.get(f"/v1/memories/{memory['id']}").json()["memory"] == memory
 

@@ -67,7 +67,7 @@ def test_a_conversation_becomes_a_memory_a_chunk(shelf):
         "User: Please refund order 4417 ($49.90).\nAssistant: Refunded $49.90.",
         "User: Please renew my plan for $99.\nAssistant: Renewed for $99.",
     ]
-    assert [memory.concepts for memory in stored.memories] == [["finance", "order"], []]
+    assert [memory.concepts for memory in stored.memories] == [["finance", "order"], ["account"]]
     assert (stored.chunks, stored.is_new) == (2, True)
 
 
@@ -159,7 +159,7 @@ def test_a_project_has_rules_of_its_own(shelf):
     with_rules(shelf, {"tags": {"plans": ["plan"], "finance": []}, "actions": {"renew": [], "ship": ["ship"]}})
     stored = told(shelf, *CHAT, ("user", "Please ship order 9."))
 
-    assert [memory.concepts for memory in stored.memories] == [["order", "plans"], ["order"]]
+    assert [memory.concepts for memory in stored.memories] == [["account", "order", "plans"], ["order"]]
 
 
 @pytest.mark.parametrize("rules", [None, [], "x", {"tags": ["finance"]}, {"tags": {"a": "b"}}, {"tag": {}}])
