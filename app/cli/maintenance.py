@@ -10,6 +10,8 @@ from rich.progress import Progress
 from app.cli import console
 from app.cli.vectors import camel
 from app.services import maintenance as service
+from app.vectors.chroma.vacuum import vacuum
+from app.vectors.failures import VectorsUnavailable
 
 
 @click.group()
@@ -20,15 +22,26 @@ def maintenance() -> None:
 @maintenance.command()
 @console.as_json
 def run(as_json: bool) -> None:
-    """Apply retention, forget what has outlived its use, merge full text, shrink the file, empty the log."""
+    """Apply retention, forget what has outlived its use, purge deleted text, shrink the files, empty the log."""
     with (
         console.opened() as database,
         Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar,
     ):
         task = bar.add_task("beginning", total=None)
         report = service.run(database, progress=lambda step: bar.update(task, description=step))
-    shown = camel(asdict(report))
+        bar.update(task, description="vacuuming the vectors")
+        vectors_vacuumed = _vacuum_vectors()
+    shown = {**camel(asdict(report)), "vectorsVacuumed": vectors_vacuumed}
     console.show(shown, as_json=as_json, text=_as_text)
+
+
+def _vacuum_vectors() -> bool:
+    """Vacuum the embedded index; False when there is none, or a server has it."""
+    settings = console.loaded()
+    try:
+        return settings.vectors == "embedded" and vacuum(settings.data_dir.absolute() / "chroma")
+    except VectorsUnavailable as failure:
+        raise click.ClickException(str(failure)) from failure
 
 
 def _as_text(shown: dict[str, int | bool]) -> str:

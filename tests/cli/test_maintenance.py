@@ -1,0 +1,54 @@
+"""`maintenance run` as a person and as a script use it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from app.caller import Caller
+from app.services import memories, projects
+from app.store.database import Database
+from tests.services.test_maintenance import holding
+from tests.serving import serving
+
+Command = Callable[..., Result]
+MARKER = "xylophonemarkerword"
+
+
+@pytest.fixture
+def memory_id(store: Database, owner: Caller) -> str:
+    """A memory with the marker."""
+    with store.write() as connection:
+        project_id = projects.create(connection, owner, name="p").id
+        new = memories.NewMemory(project_id=project_id, kind="manual", type="manual", text=f"the {MARKER} of old")
+        return memories.add(connection, owner, new)[0].id
+
+
+def test_deleted_text_is_in_no_file_of_the_data_folder(
+    command: Command, store: Database, owner: Caller, memory_id: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """With vectors and all, and the index is as whole as before."""
+    monkeypatch.setenv("CMEM_VECTORS", "embedded")
+    command("vectors", "backfill")
+    with store.write() as connection:
+        memories.remove(connection, owner, memory_id, precondition=lambda _: True)
+    command("vectors", "backfill")
+    store.close()
+
+    report = json.loads(command("maintenance", "run", "--json").stdout)
+
+    assert (report["vectorsVacuumed"], report["logEmptied"]) == (True, True)
+    assert holding(folder, MARKER) == []
+    assert command("doctor").exit_code == 0
+
+
+def test_it_runs_beside_a_server(command: Command, store: Database, owner: Caller, memory_id: str, folder: Path):
+    """Which goes on serving."""
+    with serving(folder):
+        with store.write() as connection:
+            memories.remove(connection, owner, memory_id, precondition=lambda _: True)
+        assert json.loads(command("maintenance", "run", "--json").stdout)["vectorsVacuumed"] is False
+
+        assert holding(folder, MARKER) == []
