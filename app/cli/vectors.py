@@ -40,16 +40,17 @@ def vectors() -> None:
 @_of_project
 @console.as_json
 def status(team: str | None, project: str | None, as_json: bool) -> None:
-    """Say how far each project is mirrored."""
+    """Say how the index stands, and how far each project is mirrored."""
     with opened() as (database, index):
         caller, project_id = _reach(database, team, project)
+        state = _state(index)
         with database.read() as connection:
             found = service.status(connection, caller, index, project_id=project_id)
     columns = ("project_id", "memories", "indexed", "pending", "failed", "skipped", "oldest_pending_seconds")
+    table = console.table([asdict(one) for one in found.projects], columns)
+    headline = f"{state}: {found.last_error}" if found.last_error else state
     console.show(
-        camel(asdict(found)),
-        as_json=as_json,
-        text=lambda _: console.table([asdict(one) for one in found.projects], columns),
+        camel(asdict(found)) | {"state": state}, as_json=as_json, text=lambda _: f"{headline}\n{table}".rstrip()
     )
 
 
@@ -95,6 +96,19 @@ def backfill(team: str | None, project: str | None, failed: bool, dry_run: bool,
 def rebuild(team: str | None, project: str | None, dry_run: bool, as_json: bool) -> None:
     """Make collections anew while the old ones answer."""
     _repair("rebuild", team, project, as_json=as_json, dry_run=dry_run)
+
+
+def _state(index: VectorIndex | None) -> str:
+    """Connect and return how the index stands; `elsewhere` when a running server has the folder, and answers for it."""
+    if index is None:
+        return "off"
+    try:
+        index.connect()
+    except OwnedElsewhere:
+        return "elsewhere"
+    except VectorsUnavailable:
+        pass  # the state says so
+    return index.state
 
 
 def _probed(database: Database, index: VectorIndex) -> dict[str, Any]:

@@ -140,10 +140,13 @@ class VectorIndex:
         if self._mirroring is None:
             return
         if self._survey_due.is_set():
-            failure = self._last_failure or NotInitialized("The vector index is being looked through.")
-            raise type(failure)(str(failure))
-        if not self._refilling.isdisjoint(project_ids):
-            raise IndexBehind("The vector index is being filled again.")
+            missing: VectorsUnavailable = NotInitialized("The vector index is being looked through.")
+        elif not self._refilling.isdisjoint(project_ids):
+            missing = IndexBehind("The vector index is being filled again.")
+        else:
+            return
+        failure = self._last_failure or missing
+        raise type(failure)(str(failure))
 
     def _keep_in_step(self) -> None:
         """Drain until told to stop. An outage pauses it, nothing ends it."""

@@ -61,8 +61,10 @@ def test_a_backfill_mirrors_everything_and_a_second_one_changes_nothing(project_
 
 def test_the_status_is_the_one_of_the_api(project_id: str):
     """Scripts find the same names."""
-    (project,) = printed("status")["projects"]
+    shown = printed("status")
+    (project,) = shown["projects"]
     assert (project["projectId"], project["memories"], project["pending"]) == (project_id, 3, 3)
+    assert (shown["state"], shown["lastError"]) == ("ready", None)
 
 
 def test_one_project_of_one_team_can_be_named(project_id: str):
@@ -100,6 +102,16 @@ def test_a_running_server_is_asked_to_do_it(start_server: Callable[..., Server],
     assert printed("backfill", "--team", "team")["memories"] == 3
     assert printed("verify", "--dry-run")["missing"] == 0
     assert printed("probe")["stage"] == "done"
+
+
+def test_the_status_beside_a_running_server_names_who_has_the_index(
+    start_server: Callable[..., Server], project_id: str, tmp_path: Path
+):
+    """It does not look as if the index were still to come."""
+    start_server(vectors="embedded", data_dir=tmp_path / "data")
+    assert printed("probe")["stage"] == "done"  # by now the server has it
+    shown = printed("status")
+    assert (shown["state"], "belongs to process" in shown["lastError"]) == ("elsewhere", True)
 
 
 def test_adopting_a_folder_that_is_not_chromas_is_one_line(project_id: str, tmp_path: Path):

@@ -324,6 +324,19 @@ def test_a_failing_model_is_named_as_the_reason_at_once(library: Library, counti
     assert library.index.state == "ready"
 
 
+def test_a_failing_model_is_the_reason_though_the_index_has_to_be_filled(library: Library, counting: Counting):
+    """Behind is what would catch up by itself: a missing model is named, or nobody would look for it."""
+
+    def fail(_):
+        raise EmbedderFailed("no model")
+
+    counting.before = fail
+    library.add(**TOKEN)
+    library.index.start()
+    wait_until(lambda: library.index.last_error == "no model")
+    assert reason_of(library) == "embedder_error"
+
+
 def test_an_endpoint_that_hangs_does_not_hold_up_the_end(library: Library):
     """The server stops within its grace time, whoever it waits for."""
     with socket.create_server(("127.0.0.1", 0)) as hanging:
