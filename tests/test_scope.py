@@ -14,6 +14,8 @@ DOORS = {"owned", "owned_template", "every"}
 MAY_USE_EVERY = {
     "app.services.bootstrap",  # whether there is any team at all
     "app.services.doctor",  # looks at the whole server
+    "app.services.erasure",  # what waits for the mirror, of memories that were found through owned()
+    "app.services.gauges",  # numbers of the server as a whole, for whoever runs it
     "app.services.importing",  # whether an id of an import is somebody's already
     "app.services.integrity",  # checks the whole file
     "app.services.keys",  # who is behind a credential, before there is a caller

@@ -199,6 +199,15 @@ def test_stranger_finds_no_audit_of_others(stranger: Stranger, field: str):
         assert found == {"audit": [], "nextCursor": None}
 
 
+def test_stranger_usage_counts_nothing_of_others(stranger: Stranger):
+    """What A asks for is no request of B's."""
+    before = stranger.as_b.get("/v1/usage").json()
+    for _ in range(5):
+        stranger.as_a.get("/v1/memories")
+
+    assert stranger.as_b.get("/v1/usage").json()["total"] == before["total"] + 1
+
+
 def test_stranger_lists_hold_nothing_of_others(stranger: Stranger):
     """Every list of B, all pages, without a single id of A."""
     lists = [
