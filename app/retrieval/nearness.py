@@ -14,6 +14,8 @@ from app.retrieval.ranking import Vector
 RELATED_DEVIATIONS: Final = 3.4
 """Questions about something else stay below this: with the default model 95 of 100 have no memory nearer."""
 UNRELATED_DEVIATIONS: Final = 2.1
+BEHIND_DEVIATIONS: Final = 2.0
+MEASURED_SCRIPT: Final = "Latn"
 
 QUESTIONS_AND_ANSWERS: Final = (
     ("How do I bake bread without yeast?", "The bread rises with baking soda and buttermilk instead of yeast."),
@@ -36,10 +38,23 @@ QUESTIONS_AND_ANSWERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """What cosines mean with one model: from `unrelated` down nothing, from `related` on something."""
+    """What cosines mean with one model: from `unrelated` down nothing, from `related` on something.
+
+    `deviation` is how much those of strangers differ.
+    """
 
     related: float
     unrelated: float
+    deviation: float
+
+    def least(self, cosines: Vector, *, is_measured_script: bool) -> float:
+        """Return the cosine from which on memories have something to do with a question that is as near to them.
+
+        Other scripts have other cosines, by the script of the memory too: there it is those about as near as the best.
+        """
+        if is_measured_script:
+            return self.related
+        return float(cosines.max(initial=-1.0)) - BEHIND_DEVIATIONS * self.deviation
 
     def shown(self, cosines: Vector) -> Vector:
         """Map cosines to 0…1."""
@@ -50,4 +65,4 @@ def measured(questions: npt.NDArray[np.floating], answers: npt.NDArray[np.floati
     """Return what the cosines of a model mean, from its unit vectors of `QUESTIONS_AND_ANSWERS`, a row each."""
     cosines = (questions @ answers.T)[~np.eye(len(questions), dtype=bool)]
     mean, deviation = float(cosines.mean()), float(cosines.std())
-    return Nearness(mean + RELATED_DEVIATIONS * deviation, mean + UNRELATED_DEVIATIONS * deviation)
+    return Nearness(mean + RELATED_DEVIATIONS * deviation, mean + UNRELATED_DEVIATIONS * deviation, deviation)

@@ -5,8 +5,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from app.retrieval import fusion, ranking, text
+from app.retrieval import fusion, ranking, scripts, text
 from app.retrieval.fusion import Evidence
+from app.retrieval.nearness import MEASURED_SCRIPT, Nearness
 from app.retrieval.ranking import Vector
 from app.services.keyword_leg import KeywordLeg, Question, Ranked, Readings
 from app.services.meaning_leg import READABLE, MeaningLeg, Near, Pending
@@ -32,12 +33,12 @@ def fuse(
         cosine=cosines,
         presence=readings.judged.presence,
         sessions=[row.server_session_id for row in readings.rows],
-        questions=[text.is_question(row.body or row.heading) for row in readings.rows],
+        questions=[text.is_question(row.ending) for row in readings.rows],
     )
     readable_share = meaning.readable_share(pending.query)
     fused = fusion.fuse(evidence, question.worth, readable_share=readable_share)
     nearness = meaning.nearness()
-    related = cosines >= (nearness.related if readable_share >= READABLE else np.inf)
+    related = cosines >= (_least(nearness, pending, cosines) if readable_share >= READABLE else np.inf)
 
     upwards = fused.scores - fused.scores.min(initial=0.0)
     ranked = keyword.prefer_current(question, readings, upwards)
@@ -61,7 +62,7 @@ def by_meaning_alone(database: Database, meaning: MeaningLeg, question: Question
     """Return the ranking by nearness, of memories that have something to do with the question."""
     near, nearness = meaning.finish(database, pending, question), meaning.nearness()
     order = ranking.order(near.cosines, near.seqs)
-    order = order[near.cosines[order] >= nearness.related]
+    order = order[near.cosines[order] >= _least(nearness, pending, near.cosines)]
     ranked = Ranked(near.seqs[order], near.cosines[order], question.terms)
     return Verdict(ranked.seqs, nearness.shown(ranked.scores), (Voice("semantic", 1.0, ranked),))
 
@@ -69,6 +70,11 @@ def by_meaning_alone(database: Database, meaning: MeaningLeg, question: Question
 def by_words_alone(words: Ranked) -> Verdict:
     """Return the ranking by words."""
     return Verdict(words.seqs, ranking.displayed(words.scores), (Voice("keyword", 1.0, words),))
+
+
+def _least(nearness: Nearness, pending: Pending, cosines: Vector) -> float:
+    measured = scripts.readable_share(pending.query, MEASURED_SCRIPT.__eq__)
+    return nearness.least(cosines, is_measured_script=measured >= READABLE)
 
 
 def _completed(meaning: MeaningLeg, readings: Readings, near: Near, pending: Pending) -> Vector:

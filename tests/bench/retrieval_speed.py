@@ -10,10 +10,13 @@ from pathlib import Path
 from app.services import memories
 from app.services.search import Asked, Searching
 from app.store.fulltext import sqlite
+from app.vectors import places
+from app.vectors.documents import Document, hash_of
 from app.vectors.embedding.minilm import MiniLM
 from tests.bench import api, load, texts, vectors
 from tests.bench.harness import Row, Running, Store, prepared, serving
 
+_BATCH = 500
 _CONNECTIONS = 16
 _CROWD = 100
 _RARE_WORDS_FROM = 400
@@ -108,12 +111,15 @@ def filled(folder: Path, rows: int) -> Store:
     folder.mkdir()
     store = prepared(folder)
     source = texts.memories(rows)
-    while batch := [{**item, "facts": []} for item in itertools.islice(source, 1_000)]:
-        with store.database.write() as connection:
-            for item in batch:
-                memories.insert_once(connection, store.caller, memories.NewMemory(project_id=store.project_id, **item))
     with closing(vectors.index_of(store, vectors.Random())) as index:
-        index.mirror.drain()
+        while batch := [{**item, "facts": []} for item in itertools.islice(source, _BATCH)]:
+            new = [memories.NewMemory(project_id=store.project_id, **item) for item in batch]
+            with store.database.write() as connection:
+                ids = [memories.insert_once(connection, store.caller, each)[0].id for each in new]
+                connection.exec_driver_sql("DELETE FROM vector_outbox")  # mirrored here, in large batches
+            kept = [Document(f"mem_{each}_narrative", "", hash_of(each), {"memory_item_id": each}) for each in ids]
+            name = places.serving(store.project_id)
+            index.collections.upsert(name, index.model, kept, vectors.Random().embed(ids))
     return store
 
 

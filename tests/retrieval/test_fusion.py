@@ -86,7 +86,7 @@ def test_shown_scores_fall_along_the_order():
     given = evidence([0.9, 0.0, 0.4, 0.1], [0.2, 0.8, 0.5, 0.1])
     whole = fused(given)
     shown = fusion.displayed(
-        given, whole, Nearness(related=0.3, unrelated=0.2), ranking.order(whole.scores, np.arange(4))
+        given, whole, Nearness(related=0.3, unrelated=0.2, deviation=0.07), ranking.order(whole.scores, np.arange(4))
     )
     assert (np.diff(shown) <= 0).all()
     assert ((shown >= 0) & (shown <= 1)).all()

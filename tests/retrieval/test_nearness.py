@@ -23,5 +23,13 @@ def test_what_is_near_is_found_out_from_the_model(unrelated, related):
 
 def test_shown_nearness_is_a_share():
     """Strangers are 0, the same text is 1."""
-    shown = nearness.Nearness(related=0.8, unrelated=0.75).shown(np.array([0.1, 0.75, 0.875, 1.0]))
+    shown = nearness.Nearness(related=0.8, unrelated=0.75, deviation=0.02).shown(np.array([0.1, 0.75, 0.875, 1.0]))
     assert shown.tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0])
+
+
+def test_a_script_that_was_not_measured_goes_by_its_best():
+    """Where nobody knows what a cosine means, those about as near as the nearest are related."""
+    model = nearness.Nearness(related=0.8, unrelated=0.75, deviation=0.02)
+    cosines = np.array([0.70, 0.77, 0.79])
+    assert (cosines >= model.least(cosines, is_measured_script=True)).tolist() == [False, False, False]
+    assert (cosines >= model.least(cosines, is_measured_script=False)).tolist() == [False, True, True]

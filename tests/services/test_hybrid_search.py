@@ -117,6 +117,16 @@ def test_a_filter_is_applied_before_the_cut(own):
     assert len(found.hits) == 6
 
 
+def test_an_answer_stands_above_its_question(own):
+    """Who asks what somebody else has asked wants the answer."""
+    for number in range(10):
+        own.add(narrative=f"Meeting note number {number}")
+    own.add(narrative="Which gasket leaks at the copper pump?\n", facts=["asked on Monday"])
+    own.add(narrative="Small gasket leaks at the copper pump", created_at_epoch=1)
+    own.index.mirror.drain()
+    assert narratives(ask(own, "gasket leaks copper pump"))[0] == "Small gasket leaks at the copper pump"
+
+
 def test_a_deleted_memory_is_not_found_though_the_index_holds_it(own):
     """Rows are SQL's: what the index still knows decides nothing."""
     memory_id = own.add(narrative=PORTS)

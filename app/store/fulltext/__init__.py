@@ -62,7 +62,10 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a ranker needs of a memory: its place among others and its text, when long only the beginning."""
+    """What a ranker needs of a memory: its place among others and its text, when long only the beginning.
+
+    `ending` is the last character of its content.
+    """
 
     seq: int
     id: str
@@ -74,6 +77,7 @@ class Row:
     heading: str
     body: str
     neighbours: str
+    ending: str
 
 
 class FullText(Protocol):

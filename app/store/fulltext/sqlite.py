@@ -16,6 +16,7 @@ from app.store.fulltext.filtering import conditions, within
 _OWN = "{title subtitle text narrative facts concepts search_text}"
 _NEIGHBOURS = "{neighbour_text}"
 _LAST_SEQ = 2**63 - 1
+_BLANK = "' ' || char(9) || char(10) || char(13)"
 _READ_CHARACTERS = 2_000
 """The ranker reads this much of a memory: words behind it count as found once."""
 
@@ -31,7 +32,8 @@ _ROWS = f"""
       coalesce(length(m.title), 0) + coalesce(length(m.subtitle), 0) + coalesce(length(m.text), 0)
         + coalesce(length(m.narrative), 0) + length(m.facts) - 2 + length(m.concepts) - 2,
       {_lines("c.title", "c.subtitle", "c.concepts")}, {_lines("c.text", "c.narrative", "c.facts")},
-      {_lines("c.neighbour_text")}
+      {_lines("c.neighbour_text")},
+      substr(rtrim(coalesce(nullif(m.narrative, ''), nullif(m.text, ''), m.title, ''), {_BLANK}), -1)
     FROM json_each(?) AS asked CROSS JOIN memory_items AS m ON m.seq = asked.value
       CROSS JOIN memory_items_fts_content AS c ON c.seq = m.seq
     WHERE"""
