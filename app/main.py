@@ -24,7 +24,7 @@ from app.services import integrity, maintenance, operations, tokens, upkeep, vec
 from app.services.chunker import ChatAddress, ChatChunker, Chunker
 from app.services.readiness import Readiness
 from app.services.search import Searching
-from app.services.tokens import NoSigningSecret, Signing
+from app.services.tokens import Signing
 from app.settings import Settings
 from app.store import migrations
 from app.store.database import Database
@@ -93,10 +93,6 @@ def create_app(settings: Settings) -> Litestar:
 def _signing(settings: Settings) -> Signing:
     """Return what signs tokens: the secrets that were set, else one that this data folder keeps."""
     secret, previous = settings.jwt_secret.get_secret_value(), settings.jwt_previous_secret.get_secret_value()
-    if not secret and settings.database_url.startswith("postgresql"):
-        raise NoSigningSecret(
-            "CMEM_JWT_SECRET: needed with PostgreSQL, so that every machine signs with the same secret"
-        )
     return Signing(secret or tokens.secret_in(settings.data_dir), previous or None)
 
 

@@ -21,7 +21,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CMEM_", env_file=".env", frozen=True, extra="ignore")
 
     data_dir: Path = Field(Path("cmem-data"), description="Folder of the database, the vectors and the signing secret.")
-    database_url: str = Field("", description="SQLite under the data folder when empty; else postgresql+psycopg://…")
+    database_url: str = Field("", description="SQLite under the data folder when empty; else sqlite:///PATH.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(37877, ge=0, le=65535, description="Port to listen on.")
     vectors: Literal["embedded", "http", "off"] = Field("embedded", description="Where the vector index lives.")
@@ -43,7 +43,6 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Addresses whose X-Forwarded-For is believed, comma separated."
     )
-    redis_url: str = Field("", description="Shared store of rate limits for several machines.")
     recency_half_life_days: float = Field(90.0, gt=0, description="How fast recency, a tie-breaker, fades.")
     rate_limit_per_min: int = Field(0, ge=0, description="Requests a minute and key; 0 is no limit.")
     monthly_request_cap: int = Field(0, ge=0, description="Requests a month and key; 0 is no cap.")
@@ -63,8 +62,8 @@ class Settings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, value: str) -> str:
-        if value and not value.startswith(("sqlite:///", "postgresql+psycopg://")):
-            raise ValueError("allowed are sqlite:///PATH and postgresql+psycopg://…")
+        if value and not value.startswith("sqlite:///"):
+            raise ValueError("allowed is sqlite:///PATH")
         return value
 
     @field_validator("chroma_url", "embedder_url", "chunker_url", "public_url")

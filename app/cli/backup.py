@@ -55,8 +55,6 @@ def restore(file: Path, dry_run: bool, as_json: bool) -> None:
 def _place() -> Place:
     settings = console.loaded()
     url = settings.resolved_database_url
-    if not url.startswith("sqlite:///"):
-        raise click.ClickException("PostgreSQL has tools of its own: use pg_dump and pg_restore, as the README shows.")
     return Place(Path(url.removeprefix("sqlite:///")), settings.data_dir.absolute() / "chroma")
 
 
