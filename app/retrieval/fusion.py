@@ -3,7 +3,7 @@
 Scores are z-normalised over the candidates of both legs, which are scored by both. A leg whose best candidate stands
 far above the rest knows what it wants; one whose candidates are all alike does not: that is what the weights follow.
 
-nDCG@10 on LoCoMo, XQuAD en and zh, JSQuAD and CoSQA, with MiniLM: 0.586, 0.979, 0.971, 0.938, 0.748. The same
+nDCG@10 on LoCoMo, XQuAD en and zh, JSQuAD and CoSQA, with MiniLM: 0.596, 0.979, 0.971, 0.938, 0.748. The same
 candidates by reciprocal rank fusion (Cormack et al., 2009; k = 60): 0.499, 0.969, 0.640, 0.537, 0.681; with a constant
 weight of 0.5 and without sessions: 0.580, 0.978, 0.971, 0.938, 0.696.
 """

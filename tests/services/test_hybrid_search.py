@@ -124,7 +124,7 @@ def test_an_answer_stands_above_its_question(own):
     own.add(narrative="Which gasket leaks at the copper pump?\n", facts=["asked on Monday"])
     own.add(narrative="Small gasket leaks at the copper pump", created_at_epoch=1)
     own.index.mirror.drain()
-    assert narratives(ask(own, "gasket leaks copper pump"))[0] == "Small gasket leaks at the copper pump"
+    assert narratives(ask(own, "which gasket leaks at the copper pump"))[0] == "Small gasket leaks at the copper pump"
 
 
 def test_a_deleted_memory_is_not_found_though_the_index_holds_it(own):
