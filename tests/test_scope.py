@@ -92,13 +92,13 @@ def open_selects(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_rows_of_teams_are_selected_through_owned(module: str):
+def test_no_stranger_slips_in_by_a_select_without_owned(module: str):
     """select() of a team's table is the hole that every forgotten condition fell through."""
     assert list(open_selects(MODULES[module].read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith(MAY_WRITE_SQL)])
-def test_nobody_writes_sql_over_teams_by_hand(module: str):
+def test_no_stranger_slips_in_by_sql_written_by_hand(module: str):
     """Text is not looked through by the test above, so there is none."""
     texts = [
         node.value
@@ -109,7 +109,7 @@ def test_nobody_writes_sql_over_teams_by_hand(module: str):
     assert [one for one in texts if "SELECT" in one] == []
 
 
-def test_few_see_every_team():
+def test_few_modules_look_past_the_stranger_wall():
     """every() is for the server itself; whoever uses it is on this list with a reason."""
     users = {
         module
