@@ -12,6 +12,7 @@ import structlog
 
 from app import clock
 from app.store.database import Database
+from app.vectors import outdated
 from app.vectors.chroma.collections import Collections, Model
 from app.vectors.chroma.connection import BACKOFF_SECONDS, Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer, Server
@@ -73,7 +74,13 @@ class VectorIndex:
         writer = Writer(self.collections, self._embedding)
         self.mirror = Mirror(database, self.collections, writer, owner=f"{os.getpid()}-{clock.new_id()}")
         self.repair = Repair(database, self.collections, writer, self.mirror)
-        self.meaning = Meaning(self.collections, choice.embedder, earlier=choice.earlier, require=self._require)
+        self.meaning = Meaning(
+            self.collections,
+            choice.embedder,
+            earlier=choice.earlier,
+            require=self._require,
+            outdated=outdated.by_outbox(database, self.collections),
+        )
         self._stop = threading.Event()
         self._mirroring: threading.Thread | None = None
         self._rebuilding: threading.Thread | None = None

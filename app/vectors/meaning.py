@@ -1,16 +1,15 @@
 """Search by meaning: which memories are near a question. Ids and similarities only; rows and scopes are SQL's."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from app.vectors import documents, embedding, places
-from app.vectors.chroma.collections import Collections, Hit, Model
+from app.vectors import documents, embedding, outdated, places
+from app.vectors.chroma.collections import READ_SECONDS, Collections, Hit, Model
 from app.vectors.embedding import Embedder, Vectors
 from app.vectors.failures import IndexBehind, TimedOut
+from app.vectors.outdated import Outdated
 
 _DOCUMENTS_PER_MEMORY: Final = 3
 _WIDENING: Final = 4
@@ -37,13 +36,16 @@ class Meaning:
         *,
         earlier: Sequence[Embedder] = (),
         require: Callable[[Sequence[str]], None] = lambda _: None,
+        outdated: Outdated = outdated.nothing,
     ) -> None:
         """`earlier` are models whose collections may still serve while they are rebuilt for `embedder`.
 
-        `require` raises VectorsUnavailable for projects that cannot be answered for at the moment.
+        `require` raises VectorsUnavailable for projects that cannot be answered for at the moment; `outdated` names
+        documents of texts that have changed.
         """
         self._collections = collections
         self._require = require
+        self._outdated = outdated
         self._embedder = embedder
         self._models = [(one, embedding.remember_queries(one)) for one in (embedder, *earlier)]
 
@@ -74,11 +76,12 @@ class Meaning:
         name = places.serving(project_id)
         vector = self._ask_for(name)(question)
         kept = self._collections.vectors(name, memory_ids)
+        old = self._outdated(project_id, memory_ids, seconds=READ_SECONDS)
         best: dict[str, float] = {}
-        if kept:
-            for document_id, cosine in zip(kept, np.stack(list(kept.values())) @ vector, strict=True):
+        for document_id, kept_vector in kept.items():
+            if document_id not in old:
                 memory_id = documents.memory_id(document_id)
-                best[memory_id] = max(float(cosine), best.get(memory_id, -1.0))
+                best[memory_id] = max(float(kept_vector @ vector), best.get(memory_id, -1.0))
         return best
 
     def _nearest(self, project_id: str, question: str, *, limit: int, deadline: float) -> list[Candidate]:
@@ -88,7 +91,9 @@ class Meaning:
         asked = limit * _DOCUMENTS_PER_MEMORY
         while True:
             hits = self._collections.query(name, vector, limit=asked, seconds=_left(deadline))
-            candidates = _best_per_memory(project_id, hits)
+            found = list(dict.fromkeys(documents.memory_id(hit.document_id) for hit in hits))
+            old = self._outdated(project_id, found, seconds=_left(deadline))
+            candidates = _best_per_memory(project_id, hits, old)
             if len(candidates) >= limit or len(hits) < asked or asked >= _MAX_DOCUMENTS:
                 return candidates
             asked = min(asked * _WIDENING, _MAX_DOCUMENTS)
@@ -102,11 +107,11 @@ class Meaning:
         raise IndexBehind("The index is being rebuilt for another model.")
 
 
-def _best_per_memory(project_id: str, hits: Sequence[Hit]) -> list[Candidate]:
+def _best_per_memory(project_id: str, hits: Sequence[Hit], outdated: Collection[str]) -> list[Candidate]:
     best: dict[str, Candidate] = {}
     for hit in hits:  # best first
         memory_id = documents.memory_id(hit.document_id)
-        if memory_id not in best:
+        if memory_id not in best and hit.document_id not in outdated:
             field = hit.document_id.removeprefix(f"mem_{memory_id}_")
             best[memory_id] = Candidate(memory_id, project_id, hit.cosine, field)
     return list(best.values())

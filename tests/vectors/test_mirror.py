@@ -52,6 +52,25 @@ def test_an_edited_memory_is_found_by_its_new_text_only(library: Library):
     assert library.index.meaning.candidates([library.project_id], ASK_TOKEN, limit=1)[0].cosine < 0.2
 
 
+def test_an_edited_memory_is_not_found_by_its_old_text_before_it_is_mirrored(library: Library):
+    """What the index still holds of the old text counts for nothing; what has not changed does."""
+    memory = library.add(**TOKEN, facts=["Bread is baked on Saturday."])
+    library.index.mirror.drain()
+    library.change(memory, title="Trains", narrative="Trains to the coast leave hourly.")
+    (candidate,) = library.index.meaning.candidates([library.project_id], ASK_TOKEN, limit=5)
+    assert (candidate.field, candidate.cosine < 0.2) == ("fact_0", True)
+    assert library.index.meaning.cosines(library.project_id, ASK_TOKEN, [memory])[memory] < 0.2
+
+
+def test_a_backfill_hides_nothing(library: Library):
+    """What is asked for again has not changed, and is found meanwhile."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    library.index.mirror.enqueue_project(library.project_id)
+    assert len(library.outbox()) == 1
+    assert library.find(ASK_TOKEN) == [memory]
+
+
 def test_a_lost_fact_loses_its_document(library: Library):
     """What the memory no longer says is not in the index."""
     memory = library.add(**TOKEN, facts=["one", "two", "three"])

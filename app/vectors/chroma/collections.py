@@ -189,10 +189,10 @@ class Collections:
             }
             self._read(name, "update", body, seconds=WRITE_SECONDS)
 
-    def metadata(self, name: str, memory_ids: Sequence[str]) -> dict[str, Metadata]:
+    def metadata(self, name: str, memory_ids: Sequence[str], *, seconds: float = WRITE_SECONDS) -> dict[str, Metadata]:
         """Return the metadata by document id, of every document of these memories."""
         body = {"where": {"memory_item_id": {"$in": list(memory_ids)}}, "include": ["metadatas"]}
-        return _metadata(self._read(name, "get", body, seconds=WRITE_SECONDS) if memory_ids else None)
+        return _metadata(self._read(name, "get", body, seconds=seconds) if memory_ids else None)
 
     def vectors(self, name: str, memory_ids: Sequence[str]) -> dict[str, Vectors]:
         """Return the vectors by document id, of every document of these memories."""
