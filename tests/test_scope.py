@@ -46,15 +46,15 @@ def called(node: ast.AST) -> str | None:
 
 
 def tenant_names(tree: ast.Module) -> set[str]:
-    """Return the names by which a module knows tables of teams: imported, renamed or aliased."""
+    """Return the names by which a module knows tables of teams: imported, renamed, aliased, or their columns."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "app.store.models":
             names |= {alias.asname or alias.name for alias in node.names if alias.name in TENANT_TABLES}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            aliased = [inner for inner in ast.walk(node.value) if called(inner) == "alias"]
-            if any(is_of_team(inner, names) for inner in aliased):
+            derived = [inner for inner in ast.walk(node.value) if called(inner) in ("alias", "columns")]
+            if any(is_of_team(inner, names) for inner in derived):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 names |= {target.id for target in targets if isinstance(target, ast.Name)}
     return names
