@@ -42,8 +42,9 @@ _TIMEOUT_SECONDS = 1_200.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one question was answered."""
+    """How one question was answered, and which one of its corpus it was."""
 
+    number: int
     ndcg: float
     recall: float
     is_empty: bool
@@ -86,7 +87,7 @@ def _measured(corpora: Sequence[Corpus], **settings: str) -> list[tuple[str, ...
 def _row(name: str, by_mode: dict[str, list[Outcome]]) -> tuple[str, ...]:
     hybrid = by_mode["hybrid"]
     scores = [_score(by_mode[mode]) for mode in MODES]
-    halves = [_score(hybrid[::2]), _score(hybrid[1::2])]
+    halves = [_score([outcome for outcome in hybrid if outcome.number % 2 == half]) for half in (0, 1)]
     empty = str(sum(outcome.is_empty for outcome in hybrid))
     return name, str(len(hybrid)), *scores, *halves, empty, TARGETS.get(name, "")
 
@@ -132,16 +133,17 @@ def _stored(client: httpx.Client, number: int, corpus: Corpus) -> tuple[str, dic
 def _asked(
     client: httpx.Client, project_id: str, questions: Sequence[Question], ids: dict[str, str], mode: str
 ) -> list[Outcome]:
-    def ask(question: Question) -> Outcome:
+    def ask(number: int, question: Question) -> Outcome:
         body = {"projectId": project_id, "query": question.text, "mode": mode, "limit": DEPTH}
         reply = _posted(client, "/v1/search", body)
         assert not reply["search"]["degraded"], reply["search"]
         found = [memory["id"] for memory in reply["memories"]]
         relevant = {ids[each] for each in question.relevant if each in ids}
-        return Outcome(question_sets.ndcg(found, relevant), question_sets.recall(found, relevant), not found)
+        scores = question_sets.ndcg(found, relevant), question_sets.recall(found, relevant)
+        return Outcome(number, *scores, is_empty=not found)
 
     with ThreadPoolExecutor(_CONNECTIONS) as threads:
-        return list(threads.map(ask, questions))
+        return list(threads.map(ask, range(len(questions)), questions))
 
 
 def _wait_until_mirrored(client: httpx.Client, project_id: str) -> None:
