@@ -17,7 +17,7 @@ from app.store.scope import owned, owned_template, parameters
 _COLUMNS: Final = columns(projects, Project)
 _REACHED: Final = Prepared(owned_template(projects, projects.c.id).where(projects.c.id == bindparam("id")), str)
 
-PURGE_BATCH: Final = 1_000
+PURGE_BATCH: Final = 250
 """Rows removed per transaction: one cascade over 50,000 memories would hold the write lock for seconds."""
 
 

@@ -236,6 +236,12 @@ def pending_among(connection: Connection, memory_ids: Sequence[str]) -> set[str]
     return set(connection.scalars(every(vector_outbox, _OUTBOX.memory_id).where(_OUTBOX.memory_id.in_(memory_ids))))
 
 
+def pending_in(connection: Connection, project_id: str, *, limit: int) -> list[str]:
+    """Return up to `limit` memories of a project that have an entry."""
+    pending = every(vector_outbox, _OUTBOX.memory_id).where(_OUTBOX.project_id == project_id)
+    return list(connection.scalars(pending.limit(limit)))
+
+
 def sizes(connection: Connection, project_id: str | None = None) -> list[ProjectSize]:
     """Return how many memories each project holds."""
     statement = every(projects, projects.c.id, projects.c.team_id, func.coalesce(project_statistics.c.memories, 0))

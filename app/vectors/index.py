@@ -12,7 +12,6 @@ import structlog
 
 from app import clock
 from app.store.database import Database
-from app.vectors import outdated
 from app.vectors.chroma.collections import Collections, Model
 from app.vectors.chroma.connection import BACKOFF_SECONDS, Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer, Server
@@ -21,6 +20,7 @@ from app.vectors.embedding.background import BackgroundEmbedding
 from app.vectors.failures import EmbedderFailed, IndexBehind, NotInitialized, VectorsUnavailable
 from app.vectors.meaning import Meaning
 from app.vectors.mirror import Mirror
+from app.vectors.outdated import Unsettled
 from app.vectors.probe import Probed, probe
 from app.vectors.repair import Repair
 from app.vectors.writer import Writer
@@ -78,8 +78,8 @@ class VectorIndex:
             self.collections,
             choice.embedder,
             earlier=choice.earlier,
+            unsettled=lambda project_id: Unsettled.of(database, project_id),
             require=self._require,
-            outdated=outdated.by_outbox(database, self.collections),
         )
         self._stop = threading.Event()
         self._mirroring: threading.Thread | None = None

@@ -1,15 +1,15 @@
 """Search by meaning: which memories are near a question. Ids and similarities only; rows and scopes are SQL's."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.vectors import documents, embedding, outdated, places
-from app.vectors.chroma.collections import READ_SECONDS, Collections, Hit, Model
+from app.vectors import documents, embedding, places
+from app.vectors.chroma.collections import Collections, Hit, Model
 from app.vectors.embedding import Embedder, Vectors
 from app.vectors.failures import IndexBehind, TimedOut
-from app.vectors.outdated import Outdated
+from app.vectors.outdated import Unsettled
 
 _DOCUMENTS_PER_MEMORY: Final = 3
 _WIDENING: Final = 4
@@ -35,17 +35,17 @@ class Meaning:
         embedder: Embedder,
         *,
         earlier: Sequence[Embedder] = (),
+        unsettled: Callable[[str], Unsettled],
         require: Callable[[Sequence[str]], None] = lambda _: None,
-        outdated: Outdated = outdated.nothing,
     ) -> None:
         """`earlier` are models whose collections may still serve while they are rebuilt for `embedder`.
 
-        `require` raises VectorsUnavailable for projects that cannot be answered for at the moment; `outdated` names
-        documents of texts that have changed.
+        `unsettled` says what of a project waits to be mirrored. `require` raises VectorsUnavailable for projects that
+        cannot be answered for at the moment.
         """
         self._collections = collections
         self._require = require
-        self._outdated = outdated
+        self._unsettled = unsettled
         self._embedder = embedder
         self._models = [(one, embedding.remember_queries(one)) for one in (embedder, *earlier)]
 
@@ -75,10 +75,11 @@ class Meaning:
             return {}
         name = places.serving(project_id)
         vector = self._ask_for(name)(question)
+        unsettled = self._unsettled(project_id)
         kept = self._collections.vectors(name, memory_ids)
-        old = self._outdated(project_id, memory_ids, seconds=READ_SECONDS)
+        old = unsettled.outdated({document_id: text_hash for document_id, (_, text_hash) in kept.items()})
         best: dict[str, float] = {}
-        for document_id, kept_vector in kept.items():
+        for document_id, (kept_vector, _) in kept.items():
             if document_id not in old:
                 memory_id = documents.memory_id(document_id)
                 best[memory_id] = max(float(kept_vector @ vector), best.get(memory_id, -1.0))
@@ -89,11 +90,11 @@ class Meaning:
         name = places.serving(project_id)
         vector = self._ask_for(name)(question)
         asked = limit * _DOCUMENTS_PER_MEMORY
+        unsettled = self._unsettled(project_id)
         while True:
-            hits = self._collections.query(name, vector, limit=asked, seconds=_left(deadline))
-            found = list(dict.fromkeys(documents.memory_id(hit.document_id) for hit in hits))
-            old = self._outdated(project_id, found, seconds=_left(deadline))
-            candidates = _best_per_memory(project_id, hits, old)
+            hits = self._collections.query(name, vector, limit=asked, hashed=bool(unsettled), seconds=_left(deadline))
+            old = unsettled.outdated({hit.document_id: hit.text_hash for hit in hits})
+            candidates = _best_per_memory(project_id, [hit for hit in hits if hit.document_id not in old])
             if len(candidates) >= limit or len(hits) < asked or asked >= _MAX_DOCUMENTS:
                 return candidates
             asked = min(asked * _WIDENING, _MAX_DOCUMENTS)
@@ -107,11 +108,11 @@ class Meaning:
         raise IndexBehind("The index is being rebuilt for another model.")
 
 
-def _best_per_memory(project_id: str, hits: Sequence[Hit], outdated: Collection[str]) -> list[Candidate]:
+def _best_per_memory(project_id: str, hits: Sequence[Hit]) -> list[Candidate]:
     best: dict[str, Candidate] = {}
     for hit in hits:  # best first
         memory_id = documents.memory_id(hit.document_id)
-        if memory_id not in best and hit.document_id not in outdated:
+        if memory_id not in best:
             field = hit.document_id.removeprefix(f"mem_{memory_id}_")
             best[memory_id] = Candidate(memory_id, project_id, hit.cosine, field)
     return list(best.values())

@@ -27,7 +27,7 @@ WRITE_MARGIN_MS: Final = 60_000
 """A claim must outlast the slowest write to Chroma, or another process could be overtaken by ours."""
 MAX_ATTEMPTS: Final = 5
 _MODEL_PAUSE_MS: Final = 10_000
-_SETTLED_AT_ONCE: Final = 2_000
+_SETTLED_AT_ONCE: Final = 500
 _OUTAGES = (ConnectionLost, TimedOut, NotInitialized)
 
 

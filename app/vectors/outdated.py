@@ -1,37 +1,47 @@
 """Which documents the index still holds of a text that has changed since: nobody may be found by what they said."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from app.store import outbox
 from app.store.database import Database
-from app.vectors import documents, places
-from app.vectors.chroma.collections import Collections
+from app.vectors import documents
+
+_LISTED: Final = 2_000
 
 
-class Outdated(Protocol):
-    """Tells documents of old texts."""
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Memories of a project that the index may hold as they were. Listed before the index is asked: what is settled
+    while it answers had changed before, too. `memory_ids` None: too many to list.
+    """
 
-    def __call__(self, project_id: str, memory_ids: Sequence[str], *, seconds: float) -> frozenset[str]:
-        """Return the ids of these memories' documents that are outdated; raise VectorsUnavailable in time."""
+    database: Database
+    project_id: str
+    memory_ids: frozenset[str] | None
 
-
-def nothing(project_id: str, memory_ids: Sequence[str], *, seconds: float) -> frozenset[str]:  # noqa: ARG001
-    """Trust the index."""
-    return frozenset()
-
-
-def by_outbox(database: Database, collections: Collections) -> Outdated:
-    """Compare what waits in the outbox: only that can have changed, and need not have where it was asked for again."""
-
-    def outdated(project_id: str, memory_ids: Sequence[str], *, seconds: float) -> frozenset[str]:
+    @classmethod
+    def of(cls, database: Database, project_id: str) -> "Unsettled":
+        """Return what waits in the outbox now; it may only have been asked for again, and be unchanged."""
         with database.read() as connection:
-            pending = sorted(outbox.pending_among(connection, memory_ids))
-            rows = outbox.texts(connection, project_id, pending) if pending else {}
-        if not pending:
-            return frozenset()
-        current = {one.id: one.text_hash for row in rows.values() for one in documents.of(row)}
-        kept = collections.metadata(places.serving(project_id), pending, seconds=seconds)
-        return frozenset(name for name, held in kept.items() if held.get("text_hash") != current.get(name))
+            found = outbox.pending_in(connection, project_id, limit=_LISTED)
+        return cls(database, project_id, frozenset(found) if len(found) < _LISTED else None)
 
-    return outdated
+    def __bool__(self) -> bool:
+        return self.memory_ids is None or bool(self.memory_ids)
+
+    def outdated(self, text_hashes: Mapping[str, object]) -> frozenset[str]:
+        """Return which of these documents, by id with the hash that the index answered, are of a text that is gone."""
+        memory_ids = {documents.memory_id(document_id) for document_id in text_hashes}
+        suspects = memory_ids if self.memory_ids is None else memory_ids & self.memory_ids
+        if not suspects:
+            return frozenset()
+        with self.database.read() as connection:
+            rows = outbox.texts(connection, self.project_id, sorted(suspects))
+        current = {one.id: one.text_hash for row in rows.values() for one in documents.of(row)}
+        return frozenset(
+            document_id
+            for document_id, text_hash in text_hashes.items()
+            if documents.memory_id(document_id) in suspects and current.get(document_id) != text_hash
+        )

@@ -49,7 +49,7 @@ def test_an_upsert_replaces_vector_and_hash(collections: Collections):
     changed = make_documents(10, text="changed")
     collections.upsert(NAME, MODEL, changed, make_vectors(10, seed=1))
     assert stored(collections) == {document.id: document.text_hash for document in changed}
-    kept = collections.vectors(NAME, ["m4"])["mem_m4_text"]
+    kept = collections.vectors(NAME, ["m4"])["mem_m4_text"][0]
     assert np.allclose(kept, make_vectors(10, seed=1)[4], atol=1e-6)
 
 
@@ -77,7 +77,7 @@ def test_other_metadata_leaves_the_vectors_as_they_are(collections: Collections)
     document = make_documents(1)[0]
     collections.redescribe(NAME, [replace(document, metadata={**document.metadata, "type": "other"})])
     assert collections.metadata(NAME, ["m0"])["mem_m0_text"]["type"] == "other"
-    assert np.allclose(collections.vectors(NAME, ["m0"])["mem_m0_text"], make_vectors(10)[0], atol=1e-6)
+    assert np.allclose(collections.vectors(NAME, ["m0"])["mem_m0_text"][0], make_vectors(10)[0], atol=1e-6)
 
 
 def test_a_missing_collection_is_empty_and_not_made_by_reading(collections: Collections):

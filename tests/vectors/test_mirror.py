@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from app.store import outbox
 from app.vectors import mirror as mirroring
-from app.vectors import places
+from app.vectors import outdated, places
 from app.vectors.embedding.endpoint import EndpointAddress, EndpointEmbedder
 from app.vectors.failures import EmbedderFailed, VectorsUnavailable
 from tests.vectors.library import Counting, Library
@@ -60,6 +60,32 @@ def test_an_edited_memory_is_not_found_by_its_old_text_before_it_is_mirrored(lib
     (candidate,) = library.index.meaning.candidates([library.project_id], ASK_TOKEN, limit=5)
     assert (candidate.field, candidate.cosine < 0.2) == ("fact_0", True)
     assert library.index.meaning.cosines(library.project_id, ASK_TOKEN, [memory])[memory] < 0.2
+
+
+def test_an_edit_that_is_mirrored_while_the_index_answers_is_not_found_by_its_old_text(library: Library, monkeypatch):
+    """What the index read before and tells afterwards is old, though nothing waits any more."""
+    memory = library.add(**TOKEN)
+    library.index.mirror.drain()
+    library.change(memory, title="Trains", narrative="Trains to the coast leave hourly.")
+    query = library.index.collections.query
+
+    def overtaken(*asked, **how):
+        hits = query(*asked, **how)
+        library.index.mirror.drain()
+        return hits
+
+    monkeypatch.setattr(library.index.collections, "query", overtaken)
+    assert library.find(ASK_TOKEN) == []
+    assert library.outbox() == []
+
+
+def test_a_backlog_too_long_to_list_is_told_from_old_texts_all_the_same(library: Library, monkeypatch):
+    """Then every candidate is compared: what has not changed is found, what has is not."""
+    monkeypatch.setattr(outdated, "_LISTED", 1)
+    changed, kept = library.add(**TOKEN), library.add(**BREAD)
+    library.index.mirror.drain()
+    library.change(changed, title="Trains", narrative="Trains to the coast leave hourly.")
+    assert library.find(ASK_TOKEN, limit=5) == [kept]
 
 
 def test_a_backfill_hides_nothing(library: Library):
