@@ -5,6 +5,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.services import memories
@@ -22,72 +23,79 @@ _CROWD = 100
 _RARE_WORDS_FROM = 400
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """Everything that was timed; `floor` is in searches per second."""
+
+    floor: float
+    busy: load.Load
+    alone: load.Load
+    told: load.Load
+    by_words: dict[str, load.Load]
+    crowd: load.Load
+    told_crowd: load.Load
+
+    @property
+    def failures(self) -> int:
+        """Requests that failed, in all."""
+        loads = (self.busy, self.alone, self.told, self.crowd, self.told_crowd, *self.by_words.values())
+        return sum(each.failures for each in loads)
+
+
 def run(scale: float) -> list[Row]:
     """Measure at `scale`; 1.0 is the size that the targets are stated for."""
-    requests = max(40, int(600 * scale))
     with tempfile.TemporaryDirectory() as folder:
         small = filled(Path(folder) / "small", max(200, int(20_000 * scale)))
         large = filled(Path(folder) / "large", max(400, int(100_000 * scale)))
-        floor = _in_process(small, requests // 2)
-        with serving(small.folder, CMEM_VECTORS="embedded") as server:
-            busy = _measured(server, small, "search", requests, _CONNECTIONS)
-            alone = _measured(server, small, "search", requests // 2, 1)
-            told = _measured(server, small, "context", requests // 2, 1)
-        with serving(large.folder, CMEM_VECTORS="embedded") as server:
-            by_words = {
-                kind: _measured(server, large, "search", requests // 2, 1, kind=kind) for kind in ("common", "rare")
-            }
-            crowd = _measured(server, large, "search", requests, _CROWD)
-            told_crowd = _measured(server, large, "context", requests, _CROWD)
-    return _rows(small, large, floor, busy, alone, told, by_words, crowd, told_crowd)
+        few, many = (f"{api.count(store):,} memories" for store in (small, large))
+        measured = _measure(small, large, max(40, int(600 * scale)))
+    return [*_search_rows(measured, few, many), *_context_rows(measured, few, many)]
 
 
-def _rows(
-    small: Store,
-    large: Store,
-    floor: float,
-    busy: load.Load,
-    alone: load.Load,
-    told: load.Load,
-    by_words: dict[str, load.Load],
-    crowd: load.Load,
-    told_crowd: load.Load,
-) -> list[Row]:
-    few, many = f"{api.count(small):,} memories", f"{api.count(large):,} memories"
-    p95_few, p50, p50_told = alone.percentile_ms(0.95), alone.percentile_ms(0.5), told.percentile_ms(0.5)
+def _measure(small: Store, large: Store, requests: int) -> _Measured:
+    floor = _in_process(small, requests // 2)
+    with serving(small.folder, CMEM_VECTORS="embedded") as server:
+        busy = _measured(server, small, "search", requests, _CONNECTIONS)
+        alone = _measured(server, small, "search", requests // 2, 1)
+        told = _measured(server, small, "context", requests // 2, 1)
+    with serving(large.folder, CMEM_VECTORS="embedded") as server:
+        by_words = {
+            kind: _measured(server, large, "search", requests // 2, 1, kind=kind) for kind in ("common", "rare")
+        }
+        crowd = _measured(server, large, "search", requests, _CROWD)
+        told_crowd = _measured(server, large, "context", requests, _CROWD)
+    return _Measured(floor, busy, alone, told, by_words, crowd, told_crowd)
+
+
+def _search_rows(measured: _Measured, few: str, many: str) -> list[Row]:
+    rate, floor = measured.busy.per_second, measured.floor
     rows = [
         Row(
             f"hybrid search, {few}, {_CONNECTIONS} connections",
-            f"{busy.per_second:,.0f}/s",
+            f"{rate:,.0f}/s",
             f"in process {floor:,.0f}/s",
-            busy.per_second / floor,
+            rate / floor,
             "≥ 0.6",
         )
     ]
-    for kind, measured in by_words.items():
-        p95 = measured.percentile_ms(0.95)
-        rows.append(
-            Row(
-                f"{kind} words, {many}, p95 of 1 connection",
-                f"{p95:.1f} ms",
-                f"{few} {p95_few:.1f} ms",
-                p95 / p95_few,
-                "≤ 4",
-            )
-        )
-        rows.append(Row("  the same in milliseconds", f"{p95:.1f} ms", "150 ms", p95 / 150, "≤ 1"))
-    median = min(measured.percentile_ms(0.5) for measured in by_words.values())
-    p95_crowd = crowd.percentile_ms(0.95)
-    failures = sum(each.failures for each in (busy, alone, told, crowd, told_crowd, *by_words.values()))
+    p95_few = measured.alone.percentile_ms(0.95)
+    for kind, found in measured.by_words.items():
+        p95 = found.percentile_ms(0.95)
+        what = f"{kind} words, {many}, p95 of 1 connection"
+        rows += [
+            Row(what, f"{p95:.1f} ms", f"{few} {p95_few:.1f} ms", p95 / p95_few, "≤ 4"),
+            Row("  the same in milliseconds", f"{p95:.1f} ms", "150 ms", p95 / 150, "≤ 1"),
+        ]
+    p95 = measured.crowd.percentile_ms(0.95)
+    median = min(found.percentile_ms(0.5) for found in measured.by_words.values())
+    what = f"{many}, p95 of {_CROWD} connections"
+    return [*rows, Row(what, f"{p95:.0f} ms", f"median of 1: {median:.1f} ms", p95 / median, "printed")]
+
+
+def _context_rows(measured: _Measured, few: str, many: str) -> list[Row]:
+    p50, p50_told = measured.alone.percentile_ms(0.5), measured.told.percentile_ms(0.5)
+    rate, rate_told = measured.crowd.per_second, measured.told_crowd.per_second
     return [
-        *rows,
-        Row(
-            f"{many}, p95 of {_CROWD} connections",
-            f"{p95_crowd:.0f} ms",
-            f"median of 1: {median:.1f} ms",
-            p95_crowd / median,
-            "printed",
-        ),
         Row(
             f"context, {few}, p50 of 1 connection",
             f"{p50_told:.1f} ms",
@@ -97,12 +105,12 @@ def _rows(
         ),
         Row(
             f"context, {many}, {_CROWD} connections",
-            f"{told_crowd.per_second:,.0f}/s",
-            f"search {crowd.per_second:,.0f}/s",
-            crowd.per_second / told_crowd.per_second,
+            f"{rate_told:,.0f}/s",
+            f"search {rate:,.0f}/s",
+            rate / rate_told,
             "≤ 1.2",
         ),
-        Row("failed requests", str(failures), "0", float(failures), "0"),
+        Row("failed requests", str(measured.failures), "0", float(measured.failures), "0"),
     ]
 
 
