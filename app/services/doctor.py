@@ -20,6 +20,7 @@ from app.store.database import Database
 from app.store.fulltext import care
 from app.store.models import memory_items
 from app.store.scope import every
+from app.vectors.chroma import server
 from app.vectors.failures import OwnedElsewhere, VectorsUnavailable
 from app.vectors.index import VectorIndex
 
@@ -211,6 +212,8 @@ def _vectors(database: Database, index: VectorIndex | None) -> Iterator[Finding]
     if index is None:
         yield Finding("vectors", "ok", "off, by choice")
         return
+    if index.mode == "embedded":
+        yield _open_files()
     try:
         index.collections.connect()
     except OwnedElsewhere as owned:
@@ -227,6 +230,14 @@ def _vectors(database: Database, index: VectorIndex | None) -> Iterator[Finding]
         yield Finding("embedder", "failed", probed.error or "", "check CMEM_EMBEDDER and its settings")
     else:
         yield Finding("vectors", "failed", f"{probed.stage}: {probed.error}", _PROBE)
+
+
+def _open_files() -> Finding:
+    allowed = server.raise_open_files_limit()
+    if allowed < server.OPEN_FILES_NEEDED:
+        detail = f"{allowed} are allowed, the vector index needs {server.OPEN_FILES_NEEDED}"
+        return Finding("open files", "warning", detail, "raise the hard limit, `ulimit -Hn`")
+    return Finding("open files", "ok", f"{allowed} are allowed")
 
 
 def _mirrored(database: Database, index: VectorIndex) -> Finding:

@@ -11,6 +11,7 @@ from click.testing import Result
 from app.caller import Caller
 from app.services import memories, projects
 from app.store.database import Database
+from app.vectors.chroma import server
 from tests.conftest import make_key
 from tests.services import damage
 from tests.store import damage as full_text
@@ -158,3 +159,11 @@ def test_a_lost_vector_folder_is_named_and_mended(
     for _ in range(2):
         assert command(*named(found["vectors"])).exit_code == 0
     assert wrong(command) == {}
+
+
+def test_too_few_open_files_are_named(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch):
+    """Each collection of the embedded index takes four."""
+    monkeypatch.setenv("CMEM_VECTORS", "embedded")
+    monkeypatch.setattr(server, "raise_open_files_limit", lambda: 256)
+
+    assert wrong(command)["open files"]["detail"] == "256 are allowed, the vector index needs 512"

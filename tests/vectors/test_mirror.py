@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
+from app.caller import server_owner
+from app.services import memories, projects, teams
 from app.store import outbox
 from app.vectors import mirror as mirroring
 from app.vectors import outdated, places
@@ -289,6 +291,18 @@ def test_projects_never_share_a_collection(library: Library, names):
     library.index.mirror.drain()
     assert library.find(ASK_TOKEN, project_id=first, limit=5) == [one]
     assert library.find(ASK_TOKEN, project_id=second, limit=5) == [two]
+
+
+def test_projects_of_one_name_in_two_teams_never_share_a_collection(library: Library):
+    """What one team knows is not near any question of the other."""
+    library.add(**TOKEN)
+    with library.database.write() as connection:
+        other = server_owner().within(teams.create(connection, server_owner(), name="other").id)
+        twin = projects.create(connection, other, name="project").id
+        bread = memories.NewMemory(project_id=twin, kind="manual", type="manual", **BREAD)
+        theirs = memories.add(connection, other, bread)[0].id
+    library.index.mirror.drain()
+    assert library.find(ASK_TOKEN, project_id=twin, limit=5) == [theirs]
 
 
 def test_a_long_import_does_not_hold_up_what_clients_write(library: Library):

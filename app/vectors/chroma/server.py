@@ -20,6 +20,8 @@ from app.vectors.failures import ConnectionLost, NotInitialized
 
 _log = structlog.get_logger(__name__)
 
+OPEN_FILES_NEEDED: Final = 512
+"""Four a collection for the hundred that are open at once; the rest is for libraries and connections."""
 _LOOPBACK: Final = "127.0.0.1"
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 5.0
