@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.vectors import embedding
 from app.vectors.chroma.collections import Collections, Model, ModelDiffers
 from app.vectors.chroma.connection import Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer, _free_port
@@ -41,6 +42,22 @@ def test_the_cosine_is_that_of_the_vectors(collections: Collections):
     hits = collections.query(NAME, vectors[0], limit=10)
     expected = {f"mem_m{n}_text": float(cosine) for n, cosine in enumerate(vectors @ vectors[0])}
     assert {hit.document_id: hit.cosine for hit in hits} == pytest.approx(expected, abs=1e-5)
+
+
+def test_each_of_many_alike_documents_is_found_by_its_own_vector(collections: Collections):
+    """A graph of too few edges has no way to some of them; with Chroma's own number it loses one of these."""
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=128) + 0.1 * rng.normal(size=(400, 128))
+    rows[::80] = rng.normal(size=(5, 128))
+    vectors = embedding.unit(rows.astype(np.float32))
+    documents = make_documents(400)
+    collections.upsert(NAME, replace(MODEL, dimensions=128), documents, vectors)
+    lost = [
+        document.id
+        for document, vector in zip(documents, vectors, strict=True)
+        if document.id not in {hit.document_id for hit in collections.query(NAME, vector, limit=20)}
+    ]
+    assert lost == []
 
 
 def test_an_upsert_replaces_vector_and_hash(collections: Collections):

