@@ -1,4 +1,4 @@
-"""Embedding many texts beside a server that answers requests: on every core, and the first to step back."""
+"""Embedding many texts beside a server that answers requests: on several cores, and the first to step back."""
 
 import os
 import sys
