@@ -1,7 +1,7 @@
 """python -m tests.bench.retrieval FOLDER: how good search is on question sets, and what it costs, over HTTP.
 
 Every set is stored and asked with the default settings of the server. Questions of even and odd number are also
-reported apart: constants were chosen on the even ones.
+reported apart, so that a setting which fits one half only shows.
 """
 
 import argparse
