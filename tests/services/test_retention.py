@@ -13,6 +13,7 @@ import pytest
 from app.clock import now_ms
 from app.errors import Invalid
 from app.services import retention
+from app.services.projects import PURGE_BATCH
 from app.services.retention_rules import Rule
 from app.store.models import memory_sources
 from tests.services import library
@@ -198,18 +199,18 @@ def test_a_rehearsal_counts_what_the_run_then_removes(books: Library):
 
 def test_a_run_is_on_record_with_its_counts(books: Library):
     """Each batch with what it removed, in its own transaction."""
-    books.remember_all([{"narrative": f"{number}", **aged(100)} for number in range(1_100)])
+    books.remember_all([{"narrative": f"{number}", **aged(100)} for number in range(2 * PURGE_BATCH + 100)])
     rule(books, Rule(max_age_days=30))
     run(books)
 
     with books.database.read() as connection:
         sql = "SELECT count FROM audit_log WHERE action = 'retention.run' ORDER BY seq"
-        assert list(connection.exec_driver_sql(sql).scalars()) == [1_000, 100]
+        assert list(connection.exec_driver_sql(sql).scalars()) == [PURGE_BATCH, PURGE_BATCH, 100]
 
 
 def test_a_killed_run_ends_the_same_the_next_time(books: Library):
     """kill -9 after the first batch; the second run removes the rest."""
-    books.remember_all([{"narrative": f"{number}", **aged(100)} for number in range(2_500)])
+    books.remember_all([{"narrative": f"{number}", **aged(100)} for number in range(2 * PURGE_BATCH)])
     books.remember("young")
     rule(books, Rule(max_age_days=30))
     script = (
@@ -226,8 +227,8 @@ def test_a_killed_run_ends_the_same_the_next_time(books: Library):
         env=os.environ | {"PYTHONPATH": str(Path(retention.__file__).parents[2])},
     )
 
-    assert (died.returncode, len(left(books))) == (-signal.SIGKILL, 1_501)
-    assert (run(books).removed, left(books)) == (1_500, ["young"])
+    assert (died.returncode, len(left(books))) == (-signal.SIGKILL, PURGE_BATCH + 1)
+    assert (run(books).removed, left(books)) == (PURGE_BATCH, ["young"])
 
 
 @pytest.mark.parametrize(
