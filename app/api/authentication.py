@@ -106,7 +106,7 @@ class Authentication:
         return found
 
     def _stored(self, credential: Credential) -> StoredKey | None:
-        with self.database.read() as connection:
+        with self.database.glance() as connection:
             if isinstance(credential, PresentedKey):
                 return keys.find(connection, credential.public_id)
             return keys.find_by_id(connection, credential.sub)

@@ -9,7 +9,7 @@ from msgspec import Meta
 from app.api import search
 from app.api.request import ApiRequest
 from app.api.search import FilterFields, FoundMemory, SearchReport
-from app.api.threads import reading
+from app.api.threads import searching
 from app.api.wire import Text, Wire
 from app.caller import MEMORIES_READ
 from app.retrieval.context import Language
@@ -39,7 +39,7 @@ class ContextReply(Wire, frozen=True, kw_only=True):
 
 
 @post("/context", operation_id="getContext", scope=MEMORIES_READ, status_code=200)
-@reading
+@searching
 def get_context(request: ApiRequest, data: JSONBody[ContextRequest]) -> ContextReply:
     """Tell what the memories say about a question, as a block for a prompt; empty when nothing is relevant enough."""
     asked = Asked(

@@ -138,7 +138,7 @@ def list_events(
 @reading
 def get_event(request: ApiRequest, event_id: PathId) -> EventReply:
     """Read an event."""
-    with request.database.read() as connection:
+    with request.database.glance() as connection:
         return _reply(events.get(connection, request.caller, event_id))
 
 

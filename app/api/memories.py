@@ -271,7 +271,7 @@ def list_memories_by_file(
 @reading
 def get_memory(request: ApiRequest, memory_id: PathId) -> Response[MemoryReply]:
     """Read a memory; `ETag` names its version."""
-    with request.database.read() as connection:
+    with request.database.glance() as connection:
         return _one(memories.get(connection, request.caller, memory_id))
 
 

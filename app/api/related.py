@@ -10,7 +10,7 @@ from app.api.memories import MemoryView, memory_view
 from app.api.parameters import PathId
 from app.api.request import ApiRequest
 from app.api.search import SearchReport
-from app.api.threads import reading
+from app.api.threads import searching
 from app.api.wire import Wire
 from app.caller import MEMORIES_READ
 from app.services import related
@@ -33,7 +33,7 @@ class RelatedReply(Wire, frozen=True, kw_only=True):
 
 
 @get("/memories/{memory_id:str}/related", operation_id="listRelatedMemories", scope=MEMORIES_READ)
-@reading
+@searching
 def list_related(
     request: ApiRequest,
     memory_id: PathId,

@@ -9,7 +9,7 @@ from msgspec import Meta
 from app.api import counters
 from app.api.memories import Kind, MemoryView, memory_view
 from app.api.request import ApiRequest
-from app.api.threads import reading
+from app.api.threads import searching
 from app.api.wire import EpochMs, Id, Label, Text, Wire
 from app.caller import MEMORIES_READ
 from app.errors import Invalid
@@ -101,7 +101,7 @@ class SearchReply(Wire, frozen=True, kw_only=True):
 
 
 @post("/search", operation_id="searchMemories", scope=MEMORIES_READ, status_code=200)
-@reading
+@searching
 def search_memories(request: ApiRequest, data: JSONBody[SearchRequest]) -> SearchReply:
     """Find memories by words and meaning, best first; without a query, list what the filters let through."""
     asked = Asked(

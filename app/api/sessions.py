@@ -99,7 +99,7 @@ def list_sessions(
 @reading
 def get_session(request: ApiRequest, session_id: PathId) -> SessionReply:
     """Read a session."""
-    with request.database.read() as connection:
+    with request.database.glance() as connection:
         return _reply(sessions.get(connection, request.caller, session_id))
 
 

@@ -10,7 +10,7 @@ from app.api.memories import MemoryView, memory_view
 from app.api.parameters import epoch_ms
 from app.api.request import ApiRequest
 from app.api.sessions import SessionView, session_view
-from app.api.threads import reading
+from app.api.threads import searching
 from app.api.wire import Wire
 from app.caller import MEMORIES_READ
 from app.errors import Invalid
@@ -47,7 +47,7 @@ class TimelineReply(Wire, frozen=True, kw_only=True):
 
 
 @get("/timeline", operation_id="getTimeline", scope=MEMORIES_READ, errors=(404,))
-@reading
+@searching
 def get_timeline(
     request: ApiRequest,
     project_id: Annotated[

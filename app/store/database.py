@@ -57,6 +57,15 @@ class Database:
             yield connection
 
     @contextmanager
+    def glance(self) -> Iterator[Connection]:
+        """Yield a connection for one prepared statement, which sees one snapshot without a transaction around it.
+
+        BEGIN and ROLLBACK cost more than reading a row does, since each gives the interpreter away and waits for it.
+        """
+        with _outages_named(), self._reading.connect() as connection:
+            yield connection
+
+    @contextmanager
     def write(self) -> Iterator[Connection]:
         """Yield a connection that holds the write lock; commit on leaving, roll back on any exception.
 
