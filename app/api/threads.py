@@ -24,11 +24,11 @@ QUEUE_TIMEOUT_SECONDS: Final = 10.0
 class Workers:
     """The threads in which handlers run. Database connections are as many as there are threads."""
 
-    def __init__(self, *, readers: int = 3, searchers: int = 4, writers: int = 1) -> None:
+    def __init__(self, *, readers: int = 3, searchers: int = 2, writers: int = 1) -> None:
         """Start the pools; SQLite has one writer anyway, and a queue is first come, first served.
 
-        Short reads are fastest with few threads, which fight less for the interpreter: GET 3,300/s with 3, 2,900 with
-        8. Searches may wait for the vector index, and nobody else should wait behind them.
+        Few threads fight less for the interpreter: GET 3,300/s with 3 readers, 2,900 with 8; keyword search 137/s with
+        2 searchers, 107 with 4. A search may wait for the vector index, and nobody else should wait behind it.
         """
         self._readers = _Pool(readers, "read")
         self._searchers = _Pool(searchers, "search")
