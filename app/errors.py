@@ -11,6 +11,8 @@ AppError
 ├── RateLimited
 ├── QuotaExceeded
 └── Unavailable           the database cannot answer now
+    ├── ConnectionLost    … any more: what was asked may have been done, or not
+    └── NothingDone       … and has done nothing of what was asked
 """
 
 from dataclasses import dataclass
@@ -89,3 +91,11 @@ class Unavailable(AppError):
     def __init__(self, message: str, *, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class ConnectionLost(Unavailable):
+    """The database went away in the middle: reading may be tried again, of writing nobody knows whether it was done."""
+
+
+class NothingDone(Unavailable):
+    """The database undid, or never began, what was asked: it may be tried again at once."""

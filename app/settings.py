@@ -1,31 +1,84 @@
-"""Settings: frozen, read once from CMEM_* or a .env file. Nobody else reads the environment; lower rooms get values."""
+"""Settings: frozen, read once from CMEM_* (and OTEL_*), a .env file, or files that CMEM_*_FILE name.
 
+Nobody else reads the environment; lower rooms get values.
+"""
+
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, FilePath, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 _EXAMPLE_WORDS = ("change-me", "changeme", "your-secret", "your_secret", "super-secret", "super_secret", "example")
+_PASSWORD_IN_URL = re.compile(r"(://[^/?#:@]*:)[^/?#]*(?=@)")
 MIN_SECRET_BYTES = 32
+_PATH_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 class SettingsError(Exception):
     """A setting has a wrong value; the text names the variable, the value and what is allowed."""
 
 
+class _Files(PydanticBaseSettingsSource):
+    """What stands in files: `CMEM_<FIELD>_FILE` names one, the way that images of databases take their passwords."""
+
+    def __init__(self, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource) -> None:
+        super().__init__(settings_cls)
+        self._variables: dict[str, str] = {}
+        for source in sources:
+            if isinstance(source, EnvSettingsSource):
+                self._variables |= {name: value for name, value in source.env_vars.items() if value}
+
+    def __call__(self) -> dict[str, Any]:
+        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return the text of the field's file, None when no file is named."""
+        variable = f"CMEM_{field_name.upper()}"
+        path = self._variables.get(f"{variable}_FILE".lower())
+        if path is None:
+            return None, field_name, False
+        if variable.lower() in self._variables:
+            raise SettingsError(f"{variable}, {variable}_FILE: only one of them may be set")
+        try:
+            return Path(path).read_text(encoding="utf-8").strip(), field_name, False
+        except (OSError, UnicodeDecodeError) as cause:
+            reason = getattr(cause, "strerror", None) or "not a text in UTF-8"
+            raise SettingsError(f"{variable}_FILE={path}: {reason}") from cause
+
+
 class Settings(BaseSettings):
-    """What the operator decides. Every field is `CMEM_<FIELD>` in the environment."""
+    """What the operator decides. Every field is `CMEM_<FIELD>` in the environment, or in the file of `…_FILE`."""
 
     model_config = SettingsConfigDict(env_prefix="CMEM_", env_file=".env", frozen=True, extra="ignore")
 
     data_dir: Path = Field(Path("cmem-data"), description="Folder of the database, the vectors and the signing secret.")
-    database_url: str = Field("", description="SQLite under the data folder when empty; else sqlite:///PATH.")
+    database_url: str = Field(
+        "", description="SQLite under the data folder when empty; else sqlite:///PATH or postgresql+psycopg://…"
+    )
+    database_admin_url: str = Field("", description="PostgreSQL: the role that owns the tables, for the commands.")
+    database_connections: int = Field(12, ge=4, le=200, description="PostgreSQL connections of one process.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(37877, ge=0, le=65535, description="Port to listen on.")
+    workers: int = Field(1, ge=1, le=64, description="Processes that answer requests; more than one use more cores.")
+    metrics_port: int = Field(0, ge=0, le=65535, description="Port that serves /metrics without a key; 0 is none.")
     vectors: Literal["embedded", "http", "off"] = Field("embedded", description="Where the vector index lives.")
     chroma_url: str = Field("", description="Address of a Chroma server; needed with CMEM_VECTORS=http.")
+    chroma_tenant: str = Field("default_tenant", pattern=_PATH_NAME, description="The tenant on that server.")
+    chroma_database: str = Field("default_database", pattern=_PATH_NAME, description="The tenant's database.")
+    chroma_api_key: SecretStr = Field(SecretStr(""), description="What that server asks for; none when empty.")
+    chroma_auth_header: str = Field("X-Chroma-Token", pattern=r"^[A-Za-z0-9-]+$", description="The header for it.")
+    chroma_ca_file: FilePath | None = Field(None, description="Certificates that are trusted instead of the usual.")
     embedder: Literal["minilm", "multilingual", "openai", "off"] = Field("minilm", description="Text to vector.")
     embedder_url: str = Field("", description="An OpenAI-compatible endpoint; needed with CMEM_EMBEDDER=openai.")
     embedder_model: str = Field("", description="The model's name there.")
@@ -40,6 +93,7 @@ class Settings(BaseSettings):
     jwt_previous_secret: SecretStr = Field(SecretStr(""), description="Still accepted while secrets are rotated.")
     jwt_ttl_seconds: int = Field(3600, ge=60, le=86400, description="Life of a token that does not ask for one.")
     audit_reads: bool = Field(False, description="Also write reads into the audit log.")
+    audit_retention_days: int = Field(0, ge=0, description="Days that the audit log is kept; 0 is for ever.")
     trusted_proxies: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Addresses whose X-Forwarded-For is believed, comma separated."
     )
@@ -54,16 +108,29 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least severe line logged.")
     log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON otherwise.")
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read the files that the environment names, besides the environment itself."""
+        files = _Files(settings_cls, dotenv_settings, env_settings)
+        return init_settings, files, env_settings, dotenv_settings, file_secret_settings
+
     @field_validator("trusted_proxies", "cors_origins", mode="before")
     @classmethod
     def _split_commas(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
-    @field_validator("database_url")
+    @field_validator("database_url", "database_admin_url")
     @classmethod
     def _known_database(cls, value: str) -> str:
-        if value and not value.startswith("sqlite:///"):
-            raise ValueError("allowed is sqlite:///PATH")
+        if value and not value.startswith(("sqlite:///", "postgresql+psycopg://")):
+            raise ValueError("allowed is sqlite:///PATH or postgresql+psycopg://ROLE:PASSWORD@HOST/DATABASE")
         return value
 
     @field_validator("chroma_url", "embedder_url", "chunker_url", "public_url")
@@ -96,6 +163,31 @@ class Settings(BaseSettings):
         """The database address: the one that was set, or the SQLite file under the data folder."""
         return self.database_url or f"sqlite:///{self.data_dir.absolute() / 'cmem.db'}"
 
+    @property
+    def owner_database_url(self) -> str:
+        """The database address of the role that owns the tables: that of the commands."""
+        return self.database_admin_url or self.resolved_database_url
+
+
+class Telemetry(BaseSettings):
+    """Where spans go, under the names that every OpenTelemetry program knows; the rest of them its library reads."""
+
+    model_config = SettingsConfigDict(env_prefix="OTEL_", env_file=".env", frozen=True, extra="ignore")
+
+    exporter_otlp_endpoint: str = Field("", description="A collector that takes OTLP over HTTP.")
+    exporter_otlp_traces_endpoint: str = Field("", description="The whole address for spans, when it is another.")
+    traces_exporter: str = Field("otlp", description="none sends nothing.")
+    sdk_disabled: str = Field("", description="true sends nothing.")
+    service_name: str = Field("", description="How spans call this server.")
+
+    @property
+    def spans_url(self) -> str:
+        """Where spans go; empty when nobody wants them."""
+        is_off = self.sdk_disabled.lower() == "true" or self.traces_exporter == "none"
+        base = self.exporter_otlp_endpoint
+        address = self.exporter_otlp_traces_endpoint or (f"{base.rstrip('/')}/v1/traces" if base else "")
+        return "" if is_off else address
+
 
 def load(**overrides: Any) -> Settings:
     """Read the settings; raise SettingsError with one line that names the variable, the value and what is allowed."""
@@ -105,14 +197,19 @@ def load(**overrides: Any) -> Settings:
         raise SettingsError(_first_fault(cause)) from cause
 
 
+def load_telemetry(**overrides: Any) -> Telemetry:
+    """Read where spans go; any text is allowed."""
+    return Telemetry(**overrides)
+
+
 def _first_fault(cause: ValidationError) -> str:
     fault = cause.errors(include_url=False)[0]
     reason = fault["msg"].removeprefix("Value error, ")
     if not fault["loc"]:
         return reason
     name = str(fault["loc"][0])
-    value = fault["input"] if not _is_secret(name) else "(hidden)"
-    return f"CMEM_{name.upper()}={value!s}: {reason}"
+    value = "(hidden)" if _is_secret(name) else _PASSWORD_IN_URL.sub(r"\1(hidden)", str(fault["input"]))
+    return f"CMEM_{name.upper()}={value}: {reason}"
 
 
 def _is_well_known(secret: str) -> bool:

@@ -8,8 +8,9 @@ from app.store.models import metadata
 
 
 def _is_ours(name: str | None, kind: str, _: Any) -> bool:
-    """Hide the full-text table and its shadow tables, which autogenerate would want to drop."""
-    return not (kind == "table" and name is not None and name.startswith("memory_items_fts"))
+    """Hide full text, and what is noted of triggers and of a copy, which autogenerate would want to drop."""
+    hidden = ("memory_items_fts", "installed_objects", "copied_from")
+    return not (kind == "table" and name is not None and name.startswith(hidden))
 
 
 context.configure(

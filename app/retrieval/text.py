@@ -118,6 +118,14 @@ def index_text(fields: Iterable[str | None]) -> str | None:
     return " ".join(kept).rstrip(f" {BOUNDARY}") or None
 
 
+def index_words(text: str) -> list[str]:
+    """Return the stems that a full-text index holds of a plain text: those of FTS5's `porter unicode61`.
+
+    FTS5 leaves words of less than three or more than 64 bytes as they are.
+    """
+    return [_stem(word) if 3 <= len(word.encode()) <= 64 else word for word in _plain_words(text)]
+
+
 def terms(query: str) -> tuple[Term, ...]:
     """Return what a query asks for, in order, without repeats and at most `MAX_TERMS`.
 

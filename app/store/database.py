@@ -1,157 +1,79 @@
-"""Database: read() sees one snapshot, write() takes its turn and commits on leaving. Owns the engines."""
+"""Database: read() sees one snapshot, write() takes its turn and commits on leaving. The engines know how."""
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-import structlog
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy import Connection, make_url
 
-from app.errors import Unavailable
-from app.store.locks import FairLock, FileLock
+from app.store.engines import Dialect, Engines
+from app.store.engines.postgresql import PostgresqlEngines
+from app.store.engines.sqlite import SqliteEngines
 
-_log = structlog.get_logger(__name__)
+POSTGRESQL: Final = "postgresql+psycopg://"
+SQLITE: Final = "sqlite:///"
 
-TURN_TIMEOUT_SECONDS: Final = 10.0
-_BUSY_TIMEOUT_MS: Final = 10_000
 
-_CANNOT_ANSWER: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOTADB,
-    }
-)
-"""SQLite's result codes that tell of the disk or of others, and not of a mistake in a statement."""
+def dialect_of(url: str) -> Dialect:
+    """Return which kind of database an address names."""
+    return "postgresql" if url.startswith("postgresql") else "sqlite"
 
 
 class Database:
-    """One SQLite file. Reads and writes have connections of their own; writers queue before they check one out."""
+    """One database, whatever keeps it."""
 
-    def __init__(self, url: str, *, readers: int = 8) -> None:
-        """Open `url` (sqlite:///PATH) lazily; its folder is made. `readers` bounds the connections that read."""
+    def __init__(self, url: str, *, readers: int = 8, writers: int = 4) -> None:
+        """Open `url` (sqlite:///PATH, postgresql+psycopg://…) lazily; a file's folder is made.
+
+        `readers` and `writers` bound the connections; SQLite has one writer.
+        """
         self.url = url
-        self.path = Path(make_url(url).database or "")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._turns = FairLock()
-        self._file_lock: FileLock | None = None
-        self._reading = _engine(url, pool_size=readers, begin="BEGIN", query_only=True)
-        self._writing = _engine(url, pool_size=1, begin="BEGIN IMMEDIATE", query_only=False)
+        self.dialect: Dialect = dialect_of(url)
+        self._engines = _engines(url, readers, writers)
 
-    @contextmanager
-    def read(self) -> Iterator[Connection]:
+    @property
+    def path(self) -> Path:
+        """The file of an SQLite database."""
+        return path_of(self.url)
+
+    def read(self) -> AbstractContextManager[Connection]:
         """Yield a connection that sees one snapshot and cannot write. Never waits for writers."""
-        with _outages_named(), self._reading.connect() as connection:
-            connection.begin()  # prepared statements go to the driver, past SQLAlchemy's own beginning
-            yield connection
+        return self._engines.read()
 
-    @contextmanager
-    def glance(self) -> Iterator[Connection]:
-        """Yield a connection for one prepared statement, which sees one snapshot without a transaction around it.
+    def glance(self) -> AbstractContextManager[Connection]:
+        """Yield a connection for one prepared statement, which sees one snapshot: the cheapest way to read a row."""
+        return self._engines.glance()
 
-        BEGIN and ROLLBACK cost more than reading a row does, since each gives the interpreter away and waits for it.
+    def write(self, *, in_turn: bool = True) -> AbstractContextManager[Connection]:
+        """Yield a connection whose turn it is to write; commit on leaving, roll back on any exception.
+
+        `in_turn=False` is for work that locks its rows itself: where rows can be locked singly, it waits for nobody.
         """
-        with _outages_named(), self._reading.connect() as connection:
-            yield connection
+        return self._engines.write(in_turn=in_turn)
 
-    @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """Yield a connection that holds the write lock; commit on leaving, roll back on any exception.
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Let no other writer of this or any process work meanwhile, where writers exclude each other at all."""
+        return self._engines.exclusive()
 
-        BEGIN IMMEDIATE: a deferred transaction that reads and then writes fails at once with "locked", whatever the
-        busy timeout says. The turn is taken before a connection is: a waiting writer holds nothing that others need.
-        """
-        with self.exclusive(), _outages_named(), self._writing.begin() as connection:
-            yield connection
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Let no other writer of this or any process work meanwhile: for maintenance outside write()."""
-        with self._turns.turn(TURN_TIMEOUT_SECONDS), self._others().held():
-            yield
+    def alone(self, name: str, *, wait: bool = True) -> AbstractContextManager[bool]:
+        """Be the only one of all processes inside the block of this name; False when another is and `wait` is not."""
+        return self._engines.alone(name, wait=wait)
 
     def close(self) -> None:
         """Close every connection."""
-        self._reading.dispose()
-        self._writing.dispose()
-        if self._file_lock is not None:
-            self._file_lock.close()
-            self._file_lock = None
-
-    def _others(self) -> FileLock:
-        if self._file_lock is None:
-            try:
-                self._file_lock = FileLock(self.path.with_name(self.path.name + "-writer.lock"))
-            except OSError as cause:
-                raise _unavailable(cause) from cause
-        return self._file_lock
+        self._engines.close()
 
 
-def _engine(url: str, *, pool_size: int, begin: str, query_only: bool) -> Engine:
-    # isolation_level None: the driver's own BEGINs would come too late and be deferred
-    engine = create_engine(
-        url,
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=TURN_TIMEOUT_SECONDS,
-        connect_args={"isolation_level": None, "check_same_thread": False},
-    )
-
-    @event.listens_for(engine, "connect")
-    def _configure(connection: sqlite3.Connection, _: object) -> None:
-        configure(connection, query_only=query_only)
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.connection.cursor().execute(begin)
-
-    return engine
+def path_of(url: str) -> Path:
+    """Return the file that an SQLite address names; ValueError for another, whose database's name is no file."""
+    if not url.startswith(SQLITE):
+        raise ValueError("only an SQLite database is a file")
+    return Path(make_url(url).database or "")
 
 
-def configure(connection: sqlite3.Connection, *, query_only: bool = False) -> None:
-    """Set what every connection of ours relies on.
-
-    synchronous=FULL makes an acknowledged write survive power loss; secure_delete overwrites what was deleted.
-    """
-    for pragma in (
-        f"busy_timeout = {_BUSY_TIMEOUT_MS}",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        "secure_delete = ON",
-        "journal_size_limit = 67108864",
-        "temp_store = MEMORY",
-        f"query_only = {'ON' if query_only else 'OFF'}",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-@contextmanager
-def _outages_named() -> Iterator[None]:
-    """Turn the database's "I cannot" into Unavailable; a mistake in a statement stays the bug it is."""
-    try:
-        yield
-    except NoConnection as cause:
-        raise _unavailable(cause) from cause
-    except (DBAPIError, sqlite3.Error) as cause:  # BEGIN goes past SQLAlchemy, and fails as the driver's own error
-        reason = getattr(cause, "orig", cause)
-        code = getattr(reason, "sqlite_errorcode", None)
-        if code is None or code & 0xFF not in _CANNOT_ANSWER:
-            raise
-        raise _unavailable(reason) from cause
-
-
-def _unavailable(reason: object) -> Unavailable:
-    _log.error("database_unavailable", reason=str(reason))
-    return Unavailable("The database cannot answer at the moment.")
+def _engines(url: str, readers: int, writers: int) -> Engines:
+    if dialect_of(url) == "postgresql":
+        return PostgresqlEngines(url, readers=readers, writers=writers)
+    path = path_of(url)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return SqliteEngines(url, path, readers=readers)

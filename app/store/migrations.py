@@ -1,10 +1,12 @@
-"""Brings a database to the revision this code knows: one process at a time, one transaction, nothing half done."""
+"""Brings a database to the revision this code knows: one process at a time, one transaction, nothing half done.
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+The same revisions serve both dialects; their scripts lie side by side.
+"""
+
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from alembic import command
@@ -13,16 +15,14 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, create_engine, make_url
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, text
 
-from app.errors import AppError, Unavailable
-from app.store.database import configure
-from app.store.locks import FileLock
+from app.errors import AppError
+from app.store.database import dialect_of
 from app.store.models import metadata
+from app.store.schema import objects, postgresql, sqlite
 
 _SCRIPTS: Final = Path(__file__).parents[2] / "migrations"
-_LOCK_TIMEOUT_SECONDS: Final = 120.0
 
 
 class WrongRevision(AppError):
@@ -31,7 +31,7 @@ class WrongRevision(AppError):
 
 def revisions() -> list[str]:
     """Return the revisions this code knows, the newest first."""
-    return [script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()]
+    return [script.revision for script in ScriptDirectory.from_config(_config(sqlite)).walk_revisions()]
 
 
 @cache
@@ -41,15 +41,9 @@ def head() -> str:
 
 
 def current(url: str) -> str | None:
-    """Return the revision of a database, None when it is empty or not there. Not a byte of the file is changed."""
-    path = _path(url)
-    if not path.exists():
-        return None
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone():
-            return None
-        found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        return found[0] if found else None
+    """Return the revision of a database, None when it is empty or not there. Nothing in it is changed."""
+    found: str | None = _schema(url).current(url)
+    return found
 
 
 def upgrade(url: str, revision: str = "head") -> str | None:
@@ -57,7 +51,7 @@ def upgrade(url: str, revision: str = "head") -> str | None:
 
     Raises WrongRevision, and touches nothing, when the database is newer than this code.
     """
-    with _alone(url):
+    with _schema(url).alone(url):
         standing = current(url)
         require_known(standing)
         if standing == head() and revision == "head":
@@ -65,9 +59,18 @@ def upgrade(url: str, revision: str = "head") -> str | None:
         return _run(url, lambda config: command.upgrade(config, revision))
 
 
+def upgrade_within(connection: Connection) -> None:
+    """Bring what a transaction of PostgreSQL sees to head, inside of it."""
+    standing = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    require_known(standing)
+    if standing != head():
+        _step(connection, postgresql, lambda config: command.upgrade(config, "head"))
+        objects.note(connection)
+
+
 def downgrade(url: str, revision: str) -> str | None:
     """Go back to an older revision; return the revision that then stands."""
-    with _alone(url):
+    with _schema(url).alone(url):
         require_known(current(url))
         return _run(url, lambda config: command.downgrade(config, revision))
 
@@ -81,78 +84,74 @@ def require_known(revision: str | None) -> None:
         )
 
 
+def make_ready(url: str) -> None:
+    """Bring an embedded database to head; a server's must be there already, since its owner migrates it."""
+    if dialect_of(url) == "postgresql":
+        require_head(url)
+    else:
+        upgrade(url)
+
+
+def grant(url: str, server_url: str) -> str | None:
+    """Let the role of `server_url` use what `url` migrated; return its name, None where there are no roles."""
+    return postgresql.grant(url, server_url) if dialect_of(url) == "postgresql" else None
+
+
+def grant_to(url: str, role: str) -> None:
+    """Let a role of a PostgreSQL server use what `url` migrated."""
+    postgresql.grant_to(url, role)
+
+
+def require_head(url: str) -> None:
+    """Raise WrongRevision unless the database is at the newest revision: for those who must not upgrade it."""
+    standing = current(url)
+    require_known(standing)
+    if standing != head():
+        raise WrongRevision(
+            f"The database is at revision {standing}, needed is {head()}: run `cmem-server db upgrade` first."
+        )
+
+
 def drift(url: str) -> list[Any]:
     """Return what alembic would change to make the tables equal the models; empty when all is well."""
-    with _connected(url) as connection:
+    with _schema(url).connected(url) as connection:
         context = MigrationContext.configure(connection, opts={"include_name": _is_table_of_ours})
         return list(compare_metadata(context, metadata))
 
 
 def _is_table_of_ours(name: str | None, kind: str, _: Any) -> bool:
     """Leave out full text, which is no table of a model, and what a replication keeps beside ours."""
-    return not (kind == "table" and name is not None and name.startswith(("memory_items_fts", "_litestream_")))
+    return not (
+        kind == "table"
+        and name is not None
+        and name.startswith(("memory_items_fts", "installed_objects", "copied_from", "_litestream_"))
+    )
 
 
-def _config() -> Config:
+def _schema(url: str) -> ModuleType:
+    return postgresql if dialect_of(url) == "postgresql" else sqlite
+
+
+def _config(schema: ModuleType) -> Config:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS))
+    config.set_main_option("version_locations", str(_SCRIPTS / schema.SCRIPTS))
     config.set_main_option("path_separator", "os")
     return config
 
 
 def _run(url: str, step: Callable[[Config], None]) -> str | None:
-    """Run one Alembic command in one immediate transaction, with foreign keys compared before it commits."""
-    config = _config()
-    with _connected(url) as connection:
-        config.attributes["connection"] = connection
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        lost_before = _orphans(connection)
-        try:
-            step(config)
-        except CommandError as cause:
-            raise WrongRevision(str(cause)) from cause
-        if lost := _orphans(connection) - lost_before:
-            raise WrongRevision(f"The migration was undone: it would leave {len(lost)} rows without their parent.")
-        connection.commit()
-        return MigrationContext.configure(connection).get_current_revision()
+    """Run one Alembic command in one transaction."""
+    schema = _schema(url)
+    with schema.changing(url) as connection:
+        _step(connection, schema, step)
+    return current(url)
 
 
-def _orphans(connection: Connection) -> set[tuple[Any, ...]]:
-    """Return the rows without their parent; those that a writer with foreign keys off left must not stop an upgrade."""
-    return {(table, row) for table, row, *_ in connection.exec_driver_sql("PRAGMA foreign_key_check")}
-
-
-@contextmanager
-def _connected(url: str) -> Iterator[Connection]:
-    """Yield a connection with foreign keys off, which SQLite only allows outside a transaction."""
-    engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None})
-    with engine.connect() as connection:
-        raw = connection.connection.driver_connection
-        assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - the URL said so
-        _prepare(raw)
-        yield connection
-
-
-def _prepare(raw: sqlite3.Connection) -> None:
-    with closing(raw.execute("PRAGMA page_count")) as cursor:
-        if cursor.fetchone()[0] == 0:
-            raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # can only be chosen before the first table
-    configure(raw)
-    raw.execute("PRAGMA foreign_keys = OFF")
-
-
-def _path(url: str) -> Path:
-    return Path(make_url(url).database or "")
-
-
-@contextmanager
-def _alone(url: str) -> Iterator[None]:
-    path = _path(url)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(path.name + "-migration.lock"))
+def _step(connection: Connection, schema: ModuleType, step: Callable[[Config], None]) -> None:
+    config = _config(schema)
+    config.attributes["connection"] = connection
     try:
-        if not lock.acquire(timeout_seconds=_LOCK_TIMEOUT_SECONDS):
-            raise Unavailable("Another process is migrating the database.")
-        yield
-    finally:
-        lock.close()
+        step(config)
+    except CommandError as cause:
+        raise WrongRevision(str(cause)) from cause

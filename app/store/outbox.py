@@ -1,18 +1,20 @@
 """The vector mirror's outbox, and the rows it mirrors: what has changed and is not in the index yet.
 
 Entries are written by triggers only, one per memory; here they are claimed, settled, deferred and set aside. The index
-belongs to the server, so these statements see all teams.
+belongs to the server, so these statements see all teams. Any number of processes drain: none waits for a client or for
+another drainer, since rows that somebody else is changing are passed over; what is thus left claimed is claimed again.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, Connection, Text, and_, cast, delete, func, literal, or_, select, update
 from sqlalchemy import false as sql_false
 
 from app.store.models import memory_items, project_statistics, projects, vector_outbox
 from app.store.records import Record, columns
 from app.store.scope import every
+from app.store.upsert import upsert
 
 Operation = Literal["upsert", "delete"]
 
@@ -81,14 +83,16 @@ _TEXT: Final = columns(memory_items, MemoryText)
 
 
 def claim(connection: Connection, owner: str, *, now_ms: int, lease_ms: int, limit: int) -> list[Entry]:
-    """Take up to `limit` due entries for this owner; nobody else gets them before the lease is over."""
+    """Take up to `limit` due entries for this owner; nobody else gets them before the lease is over.
+
+    What the owner still holds is what an earlier batch of his could not bring to its end.
+    """
     due = (
         every(vector_outbox, *columns(vector_outbox, Entry))
-        .where(
-            _OUTBOX.failed.is_(False), _OUTBOX.next_attempt_at_epoch <= now_ms, _OUTBOX.claimed_until_epoch <= now_ms
-        )
+        .where(_is_due(owner, now_ms))
         .order_by(_OUTBOX.next_attempt_at_epoch, _OUTBOX.enqueued_at_epoch)
         .limit(limit)
+        .with_for_update(skip_locked=True)  # SQLite has one writer, and needs none
     )
     entries = [Entry(*row) for row in connection.execute(due)]
     taken = update(vector_outbox).where(_OUTBOX.memory_id.in_([entry.memory_id for entry in entries]))
@@ -96,12 +100,15 @@ def claim(connection: Connection, owner: str, *, now_ms: int, lease_ms: int, lim
     return entries
 
 
-def has_due(connection: Connection, *, now_ms: int) -> bool:
-    """Say whether there is anything to claim."""
-    due = every(vector_outbox, _OUTBOX.memory_id).where(
-        _OUTBOX.failed.is_(False), _OUTBOX.next_attempt_at_epoch <= now_ms, _OUTBOX.claimed_until_epoch <= now_ms
-    )
+def has_due(connection: Connection, owner: str, *, now_ms: int) -> bool:
+    """Say whether there is anything for this owner to claim."""
+    due = every(vector_outbox, _OUTBOX.memory_id).where(_is_due(owner, now_ms))
     return connection.execute(due.limit(1)).first() is not None
+
+
+def _is_due(owner: str, now_ms: int) -> ColumnElement[bool]:
+    is_free = or_(_OUTBOX.claimed_until_epoch <= now_ms, _OUTBOX.claimed_by == owner)
+    return and_(_OUTBOX.failed.is_(False), _OUTBOX.next_attempt_at_epoch <= now_ms, is_free)
 
 
 def still_mine(connection: Connection, owner: str, entries: Iterable[Entry], *, until_ms: int) -> list[Entry]:
@@ -115,28 +122,45 @@ def still_mine(connection: Connection, owner: str, entries: Iterable[Entry], *, 
 
 def settle(connection: Connection, owner: str, entries: Sequence[Entry]) -> None:
     """Delete entries that are mirrored; one that changed meanwhile stays pending for its new version."""
-    if entries:
-        unchanged = and_(
-            _OUTBOX.memory_id == bindparam("of_memory"),
-            _OUTBOX.version == bindparam("at_version"),
-            _OUTBOX.claimed_by == owner,
-        )
-        values = [{"of_memory": entry.memory_id, "at_version": entry.version} for entry in entries]
-        connection.execute(delete(vector_outbox).where(unchanged), values)
+    held = _held(connection, _OUTBOX.claimed_by == owner, _OUTBOX.memory_id.in_([one.memory_id for one in entries]))
+    unchanged = [entry.memory_id for entry in entries if held.get(entry.memory_id) == entry.version]
+    if unchanged:
+        connection.execute(delete(vector_outbox).where(_OUTBOX.memory_id.in_(unchanged)))
 
 
-def release(connection: Connection, owner: str | None = None) -> None:
-    """Give back every claim of this owner; of all owners when none is named: they are known to be dead."""
-    whose = _OUTBOX.claimed_by.is_not(None) if owner is None else _OUTBOX.claimed_by == owner
-    connection.execute(update(vector_outbox).where(whose).values(claimed_by=None, claimed_until_epoch=0))
+def release(connection: Connection, owner: str) -> None:
+    """Give back every claim of this owner."""
+    _give_back(connection, _OUTBOX.claimed_by == owner)
+
+
+def release_place(connection: Connection, place: str) -> None:
+    """Give back every claim of the owners of a place, which are known to be dead."""
+    _give_back(connection, _OUTBOX.claimed_by.startswith(place, autoescape=True))
 
 
 def postpone(connection: Connection, owner: str, entries: Sequence[Entry], *, until_ms: int) -> None:
     """Give back claims that cannot be served yet; that is no failed attempt."""
-    mine = update(vector_outbox).where(
-        _OUTBOX.memory_id.in_([entry.memory_id for entry in entries]), _OUTBOX.claimed_by == owner
-    )
-    connection.execute(mine.values(claimed_by=None, claimed_until_epoch=0, next_attempt_at_epoch=until_ms))
+    among = _OUTBOX.memory_id.in_([entry.memory_id for entry in entries])
+    _give_back(connection, _OUTBOX.claimed_by == owner, among, next_attempt_at_epoch=until_ms)
+
+
+def bring_again(connection: Connection, project_id: str) -> None:
+    """Have what drainers hold of a project brought once more: they may be writing to a collection that is no more."""
+    held = and_(_OUTBOX.project_id == project_id, _OUTBOX.claimed_by.is_not(None))
+    connection.execute(update(vector_outbox).where(held).values(version=_OUTBOX.version + 1))
+
+
+def _give_back(connection: Connection, *of_claims: ColumnElement[bool], **values: int) -> None:
+    held = _held(connection, *of_claims)
+    if held:
+        given = update(vector_outbox).where(_OUTBOX.memory_id.in_(list(held)))
+        connection.execute(given.values(claimed_by=None, claimed_until_epoch=0, **values))
+
+
+def _held(connection: Connection, *of_claims: ColumnElement[bool]) -> dict[str, int]:
+    """Return the version by memory of claims, kept from changing; those that a client is changing are left out."""
+    held = every(vector_outbox, _OUTBOX.memory_id, _OUTBOX.version).where(*of_claims).with_for_update(skip_locked=True)
+    return {row.memory_id: row.version for row in connection.execute(held)}
 
 
 def defer(connection: Connection, owner: str, entry: Entry, *, error: str, retry_at_ms: int | None) -> None:
@@ -177,15 +201,7 @@ def enqueue(connection: Connection, entries: Sequence[Entry], *, now_ms: int) ->
         for entry in entries
     ]
     if rows:
-        pending = {
-            row.memory_id
-            for row in connection.execute(
-                every(vector_outbox, _OUTBOX.memory_id).where(_OUTBOX.memory_id.in_([row["memory_id"] for row in rows]))
-            )
-        }
-        fresh = [row for row in rows if row["memory_id"] not in pending]
-        if fresh:
-            connection.execute(vector_outbox.insert(), fresh)
+        connection.execute(upsert(vector_outbox).on_conflict_do_nothing(), rows)
 
 
 def enqueue_slice(connection: Connection, project_id: str, *, after_seq: int, now_ms: int) -> int | None:
@@ -209,7 +225,7 @@ def enqueue_slice(connection: Connection, project_id: str, *, after_seq: int, no
         ~is_pending,
     )
     names = ["memory_id", "team_id", "project_id", "version", "operation", "enqueued_at_epoch", "next_attempt_at_epoch"]
-    connection.execute(vector_outbox.insert().from_select(names, slice_))
+    connection.execute(upsert(vector_outbox).from_select(names, slice_).on_conflict_do_nothing())
     return int(last[-1])
 
 
@@ -303,7 +319,8 @@ def failures(connection: Connection, project_id: str | None, *, limit: int) -> l
 def settle_project(connection: Connection, project_id: str, *, limit: int) -> int:
     """Delete up to `limit` entries that delete memories of a project whose collection was dropped; return how many."""
     some = select(_OUTBOX.memory_id).where(_OUTBOX.project_id == project_id, _OUTBOX.operation == "delete").limit(limit)
-    return connection.execute(delete(vector_outbox).where(_OUTBOX.memory_id.in_(some))).rowcount
+    found = connection.scalars(some.with_for_update(skip_locked=True)).all()
+    return connection.execute(delete(vector_outbox).where(_OUTBOX.memory_id.in_(found))).rowcount
 
 
 def _in_project(column: ColumnElement[str], project_id: str | None) -> ColumnElement[bool]:

@@ -6,10 +6,12 @@ Core builds and hashes a statement on each execution, which costs more than SQLi
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import psycopg
 from sqlalchemy import ColumnElement, Connection, Dialect, Executable, Table, insert, update
-from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import Select
+
+from app.store.engines.postgresql import FIRST
 
 T = TypeVar("T")
 
@@ -49,19 +51,19 @@ class Prepared(Generic[T]):
     def first(self, connection: Connection, values: Mapping[str, Any]) -> T | None:
         """Return the first row, or None."""
         compiled = self._for(connection)
-        row = _execute(connection, compiled.sql, compiled.bind(values)).fetchone()
+        row = execute(connection, compiled.sql, compiled.bind(values)).fetchone()
         return None if row is None else self._convert(compiled, row)
 
     def all(self, connection: Connection, values: Mapping[str, Any]) -> list[T]:
         """Return every row, in the statement's order."""
         compiled = self._for(connection)
-        rows = _execute(connection, compiled.sql, compiled.bind(values)).fetchall()
+        rows = execute(connection, compiled.sql, compiled.bind(values)).fetchall()
         return [self._convert(compiled, row) for row in rows]
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
         """Execute a writing statement; return how many rows it touched."""
         compiled = self._for(connection)
-        return int(_execute(connection, compiled.sql, compiled.bind(values)).rowcount)
+        return int(execute(connection, compiled.sql, compiled.bind(values)).rowcount)
 
     def _for(self, connection: Connection) -> _Compiled:
         name = connection.dialect.name
@@ -76,11 +78,16 @@ class Prepared(Generic[T]):
         )
 
 
-def _execute(connection: Connection, sql: str, parameters: Any) -> DBAPICursor:
+def execute(connection: Connection, sql: str, parameters: Any) -> Any:
     """Run SQL on the driver's connection, inside the transaction that SQLAlchemy began; failures are SQLAlchemy's."""
-    cursor = connection.connection.cursor()
+    cursor: Any = connection.connection.cursor()
     try:
-        cursor.execute(sql, parameters)
+        if (first := connection.info.get(FIRST)) is not None:
+            cursor = psycopg.ClientCursor(cursor.connection)
+            cursor.execute(f"{first}; {sql}", parameters)
+            cursor.nextset()
+        else:
+            cursor.execute(sql, parameters)
     except Exception as failure:
         driver = connection.dialect.loaded_dbapi
         if not isinstance(failure, driver.Error):

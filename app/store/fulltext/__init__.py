@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Connection
+from sqlalchemy import Connection, TextClause
 
 Seqs = npt.NDArray[np.int64]
 """Keys of memories (`memory_items.seq`), ascending and without repeats."""
@@ -107,6 +107,9 @@ class FullText(Protocol):
 
     def count_up_to(self, connection: Connection, scope: Scope, seq: int) -> int:
         """Return how many memories of the asked projects have at most this `seq`."""
+
+    def allowing(self, scope: Scope, filters: Filters) -> TextClause:
+        """Return the scope and the filters as a condition on `memory_items AS m`, to compose statements with."""
 
     def allowed(self, connection: Connection, scope: Scope, seqs: Seqs, filters: Filters) -> Seqs:
         """Return those memories that the filters let through."""

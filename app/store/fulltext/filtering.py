@@ -1,5 +1,7 @@
 """Filters as SQL conditions on `memory_items AS m`, for statements that run through the driver."""
 
+from sqlalchemy import TextClause, text
+
 from app.store import json_column
 from app.store.fulltext import Filters, Scope
 
@@ -29,6 +31,14 @@ def conditions(scope: Scope, filters: Filters) -> Conditions:
         parts.append(condition)
         values += (value,) * condition.count("?")
     return " AND ".join(parts), values
+
+
+def clause(scope: Scope, filters: Filters) -> TextClause:
+    """Return `conditions()` with names for its places, which Core can compose."""
+    sql, values = conditions(scope, filters)
+    first, *rest = sql.split("?")
+    named = first + "".join(f":filter_{place}{part}" for place, part in enumerate(rest))
+    return text(named).bindparams(**{f"filter_{place}": value for place, value in enumerate(values)})
 
 
 def _asked(filters: Filters) -> list[tuple[str, str | int]]:

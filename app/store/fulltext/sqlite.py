@@ -7,11 +7,11 @@ joins: left alone, SQLite would rather walk the whole project than look up a hun
 from collections.abc import Sequence
 
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, TextClause
 
 from app.store import json_column
 from app.store.fulltext import NO_FILTERS, Filters, Holdings, Phrases, Row, Scope, Seqs
-from app.store.fulltext.filtering import conditions, within
+from app.store.fulltext.filtering import clause, conditions, within
 
 _OWN = "{title subtitle text narrative facts concepts search_text}"
 _NEIGHBOURS = "{neighbour_text}"
@@ -105,6 +105,11 @@ def count_up_to(connection: Connection, scope: Scope, seq: int) -> int:
     """Return how many memories of the asked projects have at most this `seq`."""
     sql = "SELECT count(*) FROM memory_items_fts WHERE memory_items_fts MATCH ? AND rowid <= ?"
     return int(connection.exec_driver_sql(sql, (_in_projects(scope), seq)).scalar_one())
+
+
+def allowing(scope: Scope, filters: Filters) -> TextClause:
+    """Return the scope and the filters as a condition on `memory_items AS m`."""
+    return clause(scope, filters)
 
 
 def allowed(connection: Connection, scope: Scope, seqs: Seqs, filters: Filters) -> Seqs:

@@ -4,16 +4,14 @@ A second table is filled slice by slice and kept in step by triggers of its own,
 nobody waits for longer than one slice takes, and searches find what they found before until the new one is whole.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from app.store.care.sqlite_faults import FULL_TEXT, differing_objects, installed_objects
 from app.store.database import Database
-from app.store.fulltext.care import FULL_TEXT, differing_objects, installed_objects
-from app.store.locks import FileLock
 
 _NEW: Final = f"{FULL_TEXT}_new"
 _PLACE: Final = f"{FULL_TEXT}_refill"
@@ -28,23 +26,12 @@ def rebuild(database: Database, progress: Callable[[int], None] = lambda _: None
 
     Interrupted, it begins again the next time; run twice, it changes nothing.
     """
-    with _alone(database):
+    with database.alone("rebuild"):
         with database.write() as connection:
             _clear_leftovers(connection)
             _mend_objects(connection)
             _begin(connection)
         return _fill(database, progress)
-
-
-@contextmanager
-def _alone(database: Database) -> Iterator[None]:
-    """Let one rebuild run at a time, of whichever process."""
-    lock = FileLock(database.path.with_name(f"{database.path.name}-rebuild.lock"))
-    try:
-        with lock.held():
-            yield
-    finally:
-        lock.close()
 
 
 def _fill(database: Database, progress: Callable[[int], None]) -> int:

@@ -5,21 +5,19 @@ Each step is short: writers get their turn in between.
 
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from app.store.database import Database, configure
-from app.store.fulltext.care import FULL_TEXT
+from app.store.care import GoOn
+from app.store.care.sqlite_faults import FULL_TEXT
+from app.store.database import Database
+from app.store.engines.sqlite import configure
 
 _MERGED_PAGES: Final = 500
-_MERGE: Final = f"INSERT INTO {FULL_TEXT}({FULL_TEXT}, rank) VALUES ('merge', ?)"  # noqa: S608 - a constant name
+_MERGE: Final = f"INSERT INTO {FULL_TEXT}({FULL_TEXT}, rank) VALUES ('merge', ?)"
 _FREED_PAGES: Final = 2_000
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_PAUSE_SECONDS: Final = 0.1
-
-GoOn = Callable[[], None]
-"""Called between the turns; raises to end the work where it is."""
 
 
 def merge_full_text(database: Database, go_on: GoOn = lambda: None) -> None:

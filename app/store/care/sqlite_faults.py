@@ -14,11 +14,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from app.store import migrations
+from app.store.care import REBUILD
 from app.store.database import Database
 
 FULL_TEXT: Final = "memory_items_fts"
-REBUILD: Final = "run `cmem-server fts rebuild`"
 _SHOWN: Final = 20
+_FILES: Final = {"database": "", "wal": "-wal"}
 _FIRST_WORDS: Final = 100
 
 
@@ -26,14 +27,39 @@ def faults(database: Database) -> list[str]:
     """Return every fault, each with what mends it: pages, foreign keys, triggers and views, full text."""
     with database.read() as connection:
         pages = [row[0] for row in connection.exec_driver_sql(f"PRAGMA integrity_check({_SHOWN})") if row[0] != "ok"]
-        orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+        lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
         differing = differing_objects(connection)
     found = [f"damaged page: {page}; restore the newest backup" for page in pages]
-    found += [f"{table} row {row} has lost its parent in {parent}" for table, row, parent, _ in orphans[:_SHOWN]]
+    found += [f"{table} row {row} has lost its parent in {parent}" for table, row, parent, _ in lost[:_SHOWN]]
     found += [f"{name} is not what the migrations installed: {REBUILD}" for name in differing]
     if not pages and not is_full_text_whole(database):
         found.append(f"full text differs from the memories: {REBUILD}")
     return found
+
+
+def damaged_pages(connection: Connection, *, limit: int) -> list[str]:
+    """Return what SQLite finds when it reads every page."""
+    return [row[0] for row in connection.exec_driver_sql(f"PRAGMA quick_check({limit})") if row[0] != "ok"]
+
+
+def orphans(connection: Connection) -> list[tuple[str, str]]:
+    """Return rows without their parent."""
+    found = connection.exec_driver_sql("PRAGMA foreign_key_check")
+    return [(table, f"row {row} has lost its parent in {parent}") for table, row, parent, _ in found]
+
+
+def free_share(connection: Connection) -> tuple[int, int]:
+    """Return how many pages are free, and how many there are."""
+    free, pages = (
+        connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("freelist_count", "page_count")
+    )
+    return free, pages
+
+
+def sizes(database: Database) -> dict[str, int]:
+    """Return the sizes of the file and of its log."""
+    files = {name: database.path.with_name(database.path.name + suffix) for name, suffix in _FILES.items()}
+    return {name: path.stat().st_size if path.exists() else 0 for name, path in files.items()}
 
 
 def is_full_text_whole(database: Database) -> bool:
