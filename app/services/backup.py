@@ -3,32 +3,23 @@
 Vectors are a cache: a restored server makes them anew, unless they were put beside the backup.
 """
 
-import contextlib
 import hashlib
-import os
 import shutil
-import sqlite3
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
 
 import msgspec
 
 from app.clock import now_ms
-from app.errors import AppError
-from app.store import copying, migrations, presence
-from app.store.copying import Progress
+from app.store import migrations, presence
+from app.store.copying import Address, BackupError, Progress, Rows, dialects, files
+from app.store.database import dialect_of
+from app.store.engines import Dialect
 from app.vectors.chroma.folder import FolderLock
 from app.vectors.failures import NotInitialized
-
-_READ_BYTES: Final = 1024 * 1024
-
-
-class BackupError(AppError):
-    """The backup, or what it is of, is not whole, or cannot be used here."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -36,24 +27,29 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     version: int = 1
     made_at_epoch: int
+    dialect: Dialect = "sqlite"
     revision: str | None
     bytes: int
     sha256: str
     vectors_sha256: str | None
-    rows: dict[str, int]
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a server keeps its data: the database file, and the folder of the embedded vectors."""
+    """Where a server keeps its data: the database as its owner reaches it, and the folder of the embedded vectors.
 
-    database: Path
+    `server_url` is the database as the server reaches it, where that is as another role.
+    """
+
+    url: str
     vectors: Path
+    server_url: str = ""
 
     @property
-    def url(self) -> str:
-        """The address of the database."""
-        return f"sqlite:///{self.database}"
+    def dialect(self) -> Dialect:
+        """Which kind of database it is."""
+        return dialect_of(self.url)
 
 
 def manifest_of(backup: Path) -> Path:
@@ -71,16 +67,17 @@ def write(place: Place, backup: Path, *, with_vectors: bool, progress: Progress)
 
     The file gets its name once it has passed its checks: an interrupted backup leaves only a `.part` behind.
     """
-    if not place.database.exists():
-        raise BackupError(f"There is no database at {place.database}.")
     backup.parent.mkdir(parents=True, exist_ok=True)
     part = backup.with_name(backup.name + ".part")
-    rows = copying.copy(place.database, part, progress)
-    _require_whole(part, rows)
+    copying = dialects.of(place.dialect)
+    rows = copying.copy(place.url, part, progress)
+    found = copying.content(part)
+    _require_rows(part, found.rows, rows)
     vectors_sha256 = _pack_vectors(place.vectors, vectors_of(backup)) if with_vectors else None
     manifest = Manifest(
         made_at_epoch=now_ms(),
-        revision=migrations.current(f"sqlite:///{part}"),
+        dialect=place.dialect,
+        revision=found.revision,
         bytes=part.stat().st_size,
         sha256=_sha256(part),
         vectors_sha256=vectors_sha256,
@@ -88,14 +85,16 @@ def write(place: Place, backup: Path, *, with_vectors: bool, progress: Progress)
     )
     manifest_of(backup).unlink(missing_ok=True)  # a manifest must never stand beside the file of another time
     part.replace(backup)
-    _write_private(manifest_of(backup), msgspec.json.format(msgspec.json.encode(manifest)))
-    copying.sync(backup.parent)
+    with files.private(manifest_of(backup)) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)))
+    files.sync(backup.parent)
     return manifest
 
 
-def read(backup: Path) -> Manifest | None:
+def read(backup: Path, dialect: Dialect) -> Manifest | None:
     """Check a backup against its manifest and itself; return the manifest, None when there is none beside it."""
-    manifest = _checked(backup, _manifest(backup))
+    manifest = _manifest(backup, dialect)
+    _checked(backup, manifest, dialect)
     if manifest is not None and manifest.vectors_sha256 is not None:
         _require_checksum(vectors_of(backup), manifest.vectors_sha256)
     return manifest
@@ -104,23 +103,22 @@ def read(backup: Path) -> Manifest | None:
 def restore(backup: Path, place: Place, *, progress: Callable[[str], None]) -> Manifest | None:
     """Put a backup in the place of the data; Conflict while anybody uses them.
 
-    The new file is checked before it takes the old one's place and after; the old one stays beside it until then.
+    The new data are checked before they take the old ones' place and after; the old ones are kept until then.
     Killed at any moment, the place holds the old data or the new, whole; run again, it ends the same.
     """
+
+    def in_place() -> None:
+        _clear_vectors(place.vectors)
+        progress("checking it in place")
+
+    copying = dialects.of(place.dialect)
     with presence.alone(place.url):
         progress("checking the backup")
-        incoming = place.database.with_name(place.database.name + ".restoring")
-        _copy_private(backup, incoming)
-        manifest = _checked(incoming, _manifest(backup))
+        manifest = _manifest(backup, place.dialect)
+        incoming = copying.brought(backup, place.url)
+        rows = _checked(incoming, manifest, place.dialect)
         progress("putting it in place")
-        with _old_aside(place.database):
-            _clear_vectors(place.vectors)
-            _remove_sidecars(place.database)
-            incoming.replace(place.database)
-            copying.sync(place.database.parent)
-            progress("checking it in place")
-            migrations.upgrade(place.url)
-            _require_whole(place.database, None)
+        copying.replace(incoming, Address(place.url, place.server_url or place.url), rows, in_place)
         if manifest is not None and manifest.vectors_sha256 is not None:
             progress("unpacking the vectors")
             _require_checksum(vectors_of(backup), manifest.vectors_sha256)
@@ -128,53 +126,20 @@ def restore(backup: Path, place: Place, *, progress: Callable[[str], None]) -> M
     return manifest
 
 
-@contextmanager
-def _old_aside(database: Path) -> Iterator[None]:
-    """Keep what stands under another name, put it back when the new one fails, remove it when all is well."""
-    old = database.with_name(database.name + ".before-restore")
-    if database.exists() and not old.exists():  # there is one: an interrupted run kept the original
-        _fold_log_in(database)
-        os.link(database, old)
-    try:
-        yield
-    except Exception:
-        if old.exists() and not old.samefile(database):
-            _remove_sidecars(database)
-            old.replace(database)
-        old.unlink(missing_ok=True)
-        raise
-    old.unlink(missing_ok=True)
-
-
-def _fold_log_in(database: Path) -> None:
-    """Bring what only the log holds into the file. One that is too damaged for that is replaced as it is."""
-    with contextlib.suppress(sqlite3.DatabaseError):
-        connection = sqlite3.connect(database, isolation_level=None)
-        try:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            connection.close()
-
-
-def _remove_sidecars(database: Path) -> None:
-    """Remove the log and its index: beside another database they would be replayed into it."""
-    for suffix in ("-wal", "-shm", "-journal"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
-
-
-def _checked(path: Path, manifest: Manifest | None) -> Manifest | None:
+def _checked(path: Path, manifest: Manifest | None, dialect: Dialect) -> Rows:
+    """Check what is to be put into a database of that dialect; return its rows by table."""
     if manifest is not None:
         _require_checksum(path, manifest.sha256)
-    _require_whole(path, manifest.rows if manifest else None)
-    migrations.require_known(migrations.current(f"sqlite:///{path.absolute()}"))
-    return manifest
+    found = dialects.of(dialect).content(path)
+    if manifest is not None:
+        _require_rows(path, found.rows, manifest.rows)
+    migrations.require_known(found.revision)
+    return found.rows
 
 
-def _require_whole(path: Path, rows: dict[str, int] | None) -> None:
-    if found := copying.faults(path):
-        raise BackupError(f"{path.name} is not whole: {found[0]}")
-    if rows is not None and (counted := copying.rows_of(path)) != rows:
-        differing = sorted(table for table in rows | counted if rows.get(table) != counted.get(table))
+def _require_rows(path: Path, found: Rows, expected: Rows) -> None:
+    if found != expected:
+        differing = sorted(table for table in expected | found if expected.get(table) != found.get(table))
         raise BackupError(f"{path.name} has other rows than its manifest says, in {', '.join(differing)}.")
 
 
@@ -185,14 +150,17 @@ def _require_checksum(path: Path, sha256: str) -> None:
         raise BackupError(f"{path.name} was changed or damaged since it was written: its checksum differs.")
 
 
-def _manifest(backup: Path) -> Manifest | None:
+def _manifest(backup: Path, dialect: Dialect) -> Manifest | None:
     path = manifest_of(backup)
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except msgspec.DecodeError as cause:
         raise BackupError(f"{path.name} cannot be read: {cause}") from cause
+    if manifest.dialect != dialect:
+        raise BackupError(f"{backup.name} is a backup of {manifest.dialect}, the database is {dialect}.")
+    return manifest
 
 
 def _sha256(path: Path) -> str:
@@ -200,31 +168,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def _private(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file that its owner alone may read; on leaving it is on the disk."""
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    with _private(path) as file:
-        file.write(content)
-
-
-def _copy_private(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as reading, _private(target) as made:
-        shutil.copyfileobj(reading, made, _READ_BYTES)
-
-
 def _pack_vectors(folder: Path, archive: Path) -> str:
     """Pack the vectors; BackupError while a server has them, whose Chroma would write meanwhile."""
     with _having(folder):
         part = archive.with_name(archive.name + ".part")
-        with _private(part) as file, tarfile.open(fileobj=file, mode="w") as packed:
+        with files.private(part) as file, tarfile.open(fileobj=file, mode="w") as packed:
             if folder.exists():
                 packed.add(folder, arcname="chroma")
         part.replace(archive)

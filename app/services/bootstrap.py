@@ -30,7 +30,7 @@ def once(database: Database) -> FirstKey | None:
             return None
     key = credentials.mint()
     secret_hash = credentials.hash_secret(key.secret)
-    with database.write() as connection:
+    with database.alone("first-run"), database.write() as connection:
         if connection.scalar(select(every(teams_table).exists())):
             return None
         team = teams.create(connection, server_owner(), name=DEFAULT, slug=DEFAULT)

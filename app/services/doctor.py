@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +17,8 @@ from app.errors import AppError
 from app.services import credentials, keys
 from app.services.readiness import OK, Readiness
 from app.store import migrations, outbox
+from app.store.care import REBUILD, dialects, postgresql
 from app.store.database import Database
-from app.store.fulltext import care
 from app.store.models import memory_items
 from app.store.scope import every
 from app.vectors.chroma import server
@@ -33,11 +34,19 @@ _LITTLE_ROOM_BYTES: Final = 1024 * 1024 * 1024
 _MOSTLY_FREE: Final = 0.5
 _BUILT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
+_CROWDED: Final = 0.8
+
+_START: Final = "start it, or correct CMEM_DATABASE_URL and CMEM_DATABASE_ADMIN_URL"
 _RESTORE: Final = "stop the server and run `cmem-server restore` with the newest backup"
 _UPGRADE: Final = "run `cmem-server db upgrade`"
 _MAINTAIN: Final = "run `cmem-server maintenance run`"
 _BACKFILL: Final = "run `cmem-server vectors backfill`"
 _RETRY: Final = "run `cmem-server vectors backfill --failed`"
+_VERIFY: Final = "run `cmem-server vectors verify`"
+_BE_MODEST: Final = (
+    "give the server a role that owns nothing (CMEM_DATABASE_URL), keep the owner's for the commands"
+    " (CMEM_DATABASE_ADMIN_URL), and run `cmem-server db upgrade`, which grants"
+)
 _PROBE: Final = "run `cmem-server vectors probe` for the stage that fails"
 
 
@@ -53,11 +62,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What is looked at. `index` None is a server without vectors, by choice."""
+    """What is looked at. `index` None is a server without vectors, by choice.
+
+    `server_url` is the database as the server reaches it, where that is as another role.
+    """
 
     database: Database
     index: VectorIndex | None
     folder: Path
+    server_url: str = ""
 
 
 def examine(patient: Patient) -> Iterator[Finding]:
@@ -69,15 +82,27 @@ def examine(patient: Patient) -> Iterator[Finding]:
         if revision.state != "failed":
             yield _attempted("pages", lambda: _pages(database), _RESTORE)
             yield _attempted("foreign keys", lambda: _foreign_keys(database), _RESTORE)
-            yield _attempted("triggers", lambda: _triggers(database), care.REBUILD)
-            yield _attempted("full text", lambda: _full_text(database), care.REBUILD)
+            yield _attempted("triggers", lambda: _triggers(database), REBUILD)
+            yield _attempted("full text", lambda: _full_text(database), REBUILD)
             yield _attempted("outbox", lambda: _outbox(database), _RETRY)
             yield _attempted("keys", lambda: _keys(database), "look at `cmem-server keys list`")
             yield _attempted("clock", lambda: _clock(database), "set this machine's clock")
-            yield _attempted("free pages", lambda: _free_pages(database), _MAINTAIN)
-    yield _log(database)
+            yield from _of_dialect(patient)
+    if database.dialect == "sqlite":
+        yield _log(database)
     yield _room(patient.folder)
-    yield from _vectors(patient.database, patient.index)
+    if opened.state != "failed":
+        yield from _vectors(patient.database, patient.index)
+
+
+def _of_dialect(patient: Patient) -> Iterator[Finding]:
+    database = patient.database
+    if database.dialect == "sqlite":
+        yield _attempted("free pages", lambda: _free_pages(database), _MAINTAIN)
+        return
+    yield _attempted("dead rows", lambda: _dead_rows(database), _MAINTAIN)
+    yield _attempted("connections", lambda: _connections(database), _START)
+    yield _attempted("role", lambda: _role(patient.server_url or database.url), _UPGRADE)
 
 
 def has_failed(findings: Iterable[Finding]) -> bool:
@@ -93,20 +118,23 @@ def _attempted(what: str, look: Callable[[], Finding], remedy: str) -> Finding:
 
 
 def _database(database: Database) -> Finding:
-    if not database.path.exists():
+    if database.dialect == "sqlite" and not database.path.exists():
         return Finding("database", "failed", f"there is none at {database.path}", "run `cmem-server serve`")
     readiness = Readiness(database)
     readiness.try_writing()
     state, _ = readiness.of_database()
-    size = database.path.stat().st_size
     if state == OK:
-        return Finding("database", "ok", f"{_megabytes(size)}, readable and writable")
-    is_outdated = "corrupt" not in state and migrations.current(database.url) != migrations.head()
+        return Finding("database", "ok", f"{_size(database)}, readable and writable")
+    remedies = {"full": "make room on the disk", "read-only": "give this user the right to write", "reached": _START}
+    remedy = next((found for word, found in remedies.items() if word in state), None)
+    is_outdated = remedy is None and "corrupt" not in state and migrations.current(database.url) != migrations.head()
     if is_outdated:
-        return Finding("database", "ok", f"{_megabytes(size)}, readable")
-    remedies = {"full": "make room on the disk", "read-only": "give this user the right to write"}
-    remedy = next((found for word, found in remedies.items() if word in state), _RESTORE)
-    return Finding("database", "failed", state, remedy)
+        return Finding("database", "ok", f"{_size(database)}, readable")
+    return Finding("database", "failed", state, remedy or _RESTORE)
+
+
+def _size(database: Database) -> str:
+    return _megabytes(dialects.of(database.dialect).sizes(database)["database"])
 
 
 def _migrations(database: Database) -> Finding:
@@ -119,33 +147,34 @@ def _migrations(database: Database) -> Finding:
 
 def _pages(database: Database) -> Finding:
     with database.read() as connection:
-        found = [row[0] for row in connection.exec_driver_sql("PRAGMA quick_check(3)") if row[0] != "ok"]
-    if found:
-        return Finding("pages", "failed", "; ".join(" ".join(text.split()) for text in found), _RESTORE)
-    return Finding("pages", "ok", "whole")
+        found = dialects.of(database.dialect).damaged_pages(connection, limit=3)
+        if found:
+            return Finding("pages", "failed", "; ".join(" ".join(text.split()) for text in found), _RESTORE)
+        is_watched = database.dialect == "sqlite" or postgresql.has_checksums(connection)
+    return Finding("pages", "ok", "whole" if is_watched else "checksums are off: damage shows when it is met")
 
 
 def _foreign_keys(database: Database) -> Finding:
     with database.read() as connection:
-        orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+        orphans = dialects.of(database.dialect).orphans(connection)
     if not orphans:
         return Finding("foreign keys", "ok", "every row has its parent")
-    tables = ", ".join(sorted({row[0] for row in orphans}))
+    tables = ", ".join(sorted({table for table, _ in orphans}))
     return Finding("foreign keys", "failed", f"{len(orphans)} rows without their parent, in {tables}", _RESTORE)
 
 
 def _triggers(database: Database) -> Finding:
     with database.read() as connection:
-        differing = care.differing_objects(connection)
+        differing = dialects.of(database.dialect).differing_objects(connection)
     if differing:
-        return Finding("triggers", "failed", f"not as installed: {', '.join(differing)}", care.REBUILD)
+        return Finding("triggers", "failed", f"not as installed: {', '.join(differing)}", REBUILD)
     return Finding("triggers", "ok", "as installed")
 
 
 def _full_text(database: Database) -> Finding:
-    if care.is_full_text_whole(database):
+    if dialects.of(database.dialect).is_full_text_whole(database):
         return Finding("full text", "ok", "equals the memories")
-    return Finding("full text", "failed", "differs from the memories", care.REBUILD)
+    return Finding("full text", "failed", "differs from the memories", REBUILD)
 
 
 def _outbox(database: Database) -> Finding:
@@ -185,20 +214,49 @@ def _clock(database: Database) -> Finding:
 
 def _free_pages(database: Database) -> Finding:
     with database.read() as connection:
-        free, pages = (
-            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("freelist_count", "page_count")
-        )
+        free, pages = dialects.of(database.dialect).free_share(connection)
     if pages > 10_000 and free / pages > _MOSTLY_FREE:
         return Finding("free pages", "warning", f"{free / pages:.0%} of the file is free", _MAINTAIN)
     return Finding("free pages", "ok", f"{free} of {pages}")
 
 
 def _log(database: Database) -> Finding:
-    path = database.path.with_name(database.path.name + "-wal")
-    size = path.stat().st_size if path.exists() else 0
+    size = dialects.of(database.dialect).sizes(database).get("wal", 0)
     if size > _LONG_LOG_BYTES:
         return Finding("log", "warning", f"{_megabytes(size)} are not folded in", _MAINTAIN)
     return Finding("log", "ok", _megabytes(size))
+
+
+def _dead_rows(database: Database) -> Finding:
+    with database.read() as connection:
+        dead, rows = postgresql.free_share(connection)
+    if rows > 10_000 and dead / rows > _MOSTLY_FREE:
+        return Finding("dead rows", "warning", f"{dead / rows:.0%} of the rows are dead", _MAINTAIN)
+    return Finding("dead rows", "ok", f"{dead} of {rows}")
+
+
+def _connections(database: Database) -> Finding:
+    with database.read() as connection:
+        used, allowed = postgresql.connections(connection)
+    if used > allowed * _CROWDED:
+        remedy = "lower CMEM_DATABASE_CONNECTIONS, raise max_connections, or put PgBouncer before it"
+        return Finding("connections", "warning", f"{used} of {allowed} are in use", remedy)
+    return Finding("connections", "ok", f"{used} of {allowed} are in use")
+
+
+def _role(server_url: str) -> Finding:
+    """Look at the database as the server does."""
+    with closing(Database(server_url, readers=1, writers=1)) as served:
+        readiness = Readiness(served)
+        readiness.try_writing()
+        state, _ = readiness.of_database()
+        if state != OK:
+            return Finding("role", "failed", f"for the server's it is {state}", _UPGRADE)
+        with served.read() as connection:
+            role, powers = postgresql.powers(connection)
+    if powers:
+        return Finding("role", "warning", f"the server's, {role}, {', '.join(powers)}", _BE_MODEST)
+    return Finding("role", "ok", f"the server's, {role}, owns nothing and bypasses nothing")
 
 
 def _room(folder: Path) -> Finding:
@@ -251,9 +309,9 @@ def _mirrored(database: Database, index: VectorIndex) -> Finding:
     lost = [project_id for project_id in survey.empty if project_id not in waiting]
     if lost:
         return Finding("vectors", "failed", f"{len(lost)} projects have none", _BACKFILL)
-    if survey.ownerless:
+    if survey.ownerless and index.mode == "embedded":  # on a shared server they may be another installation's
         detail = f"{len(survey.ownerless)} collections are of no project here"
-        return Finding("vectors", "warning", detail, "start the server: it drops them")
+        return Finding("vectors", "warning", detail, _VERIFY)
     if survey.other_model:
         detail = f"{len(survey.other_model)} projects have those of another model"
         return Finding("vectors", "warning", detail, "run `cmem-server vectors rebuild`")

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Table, Text, and_, case, delete, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Table, Text, and_, delete, func, literal, or_, type_coerce
 
 from app.caller import TEAM_ADMIN, Caller
 from app.clock import new_id, now_ms
 from app.errors import Invalid
 from app.services import audit, platforms, purging
 from app.services.projects import PURGE_BATCH
+from app.store import json_column
 from app.store.database import Database
+from app.store.json_search import holds_pair, lists_any
 from app.store.models import (
     agent_events,
     api_keys,
@@ -137,10 +139,7 @@ def _keys_of(connection: Connection, caller: Caller, actor: str | None) -> list[
 
 
 def _holds(table: Table, key: str, value: str) -> ColumnElement[bool]:
-    stored = type_coerce(table.c.metadata, Text)
-    whole = case((func.json_valid(stored) == 1, stored), else_="{}")
-    pair = func.json_each(whole).table_valued("key", "value")
-    return select(pair.c.key).where(pair.c.key == key, pair.c.value == value).exists()
+    return holds_pair(type_coerce(table.c.metadata, Text), literal(key), literal(value))
 
 
 def _columns(table: Table) -> Sequence[ColumnElement[Any]]:
@@ -172,8 +171,7 @@ def _sessions(connection: Connection, _: Caller, rows: Sequence[Any], receipt: R
 
 def _forget_requests(connection: Connection, caller: Caller, ids: Sequence[str], receipt: Receipt) -> None:
     """Forget requests that would be answered with what is gone; count the log's entries, which only name it."""
-    of_request = func.json_each(type_coerce(idempotency_records.c.ids, Text)).table_valued("value")
-    names_it = select(of_request.c.value).where(of_request.c.value.in_(ids)).exists()
+    names_it = lists_any(type_coerce(idempotency_records.c.ids, Text), literal(json_column.encode(ids)))
     receipt.idempotency_records += connection.execute(delete(idempotency_records).where(names_it)).rowcount
     entries = owned(audit_log, caller, func.count()).where(audit_log.c.target_id.in_(ids))
     receipt.audit_entries += connection.scalar(entries) or 0

@@ -6,6 +6,7 @@ from sqlalchemy import func
 
 from app.clock import now_ms
 from app.store import outbox
+from app.store.care import dialects
 from app.store.database import Database
 from app.store.models import project_statistics
 from app.store.scope import every
@@ -25,6 +26,5 @@ def read(database: Database) -> Iterator[Gauge]:
     yield "outbox_pending", "Memories that wait for their vectors.", sum(each.pending for each in backlogs)
     yield "outbox_failed", "Memories that were set aside.", sum(each.failed for each in backlogs)
     yield "outbox_oldest_seconds", "How long the first of them has waited.", max(0, now - oldest) / 1000
-    for name, suffix in (("database", ""), ("wal", "-wal")):
-        path = database.path.with_name(database.path.name + suffix)
-        yield f"{name}_bytes", f"Size of the {name} file.", path.stat().st_size if path.exists() else 0
+    for name, size in dialects.of(database.dialect).sizes(database).items():
+        yield f"{name}_bytes", f"Size of the {name} on disk.", size

@@ -3,13 +3,13 @@
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, select
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from app.caller import Caller
 from app.clock import now_ms
 from app.errors import IdempotencyMismatch
 from app.store.models import idempotency_records
 from app.store.prepared import Prepared
+from app.store.upsert import upsert
 
 KEPT_MS: Final = 86_400_000
 _KEYLESS: Final = "local-dev"

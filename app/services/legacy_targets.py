@@ -144,7 +144,7 @@ class Rehearsal:
             return standing, False
         is_new = key not in self._seen
         self._seen.add(key)
-        return "\0".join(key), is_new
+        return "\x1f".join(key), is_new  # a stand-in is asked for like an id, and PostgreSQL takes no NUL
 
 
 def known_ids(

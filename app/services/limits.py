@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, delete
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from app.clock import now_ms
 from app.store.models import request_counters
+from app.store.upsert import upsert
 
 T = TypeVar("T")
 

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, Subquery, TextClause, text
+from sqlalchemy import Connection, Subquery
 
 from app.caller import Caller
 from app.services import paging, projects
-from app.store.fulltext import Filters, Scope
-from app.store.fulltext.filtering import Conditions, conditions
+from app.store.fulltext import Filters, Scope, dialects
 from app.store.models import memory_items
 from app.store.records import Memory, columns
 from app.store.scope import owned
@@ -32,8 +31,9 @@ def page(
     Of the named projects; of all that the caller reaches when none is named. Forbidden for one out of reach.
     """
     project_ids = projects.reach(connection, caller, named)
-    allowed = conditions(Scope(caller.team_id or "", project_ids), filters)
-    statement = owned(_M, caller, *_COLUMNS).where(_clause(allowed))
+    full_text = dialects.of(connection.dialect.name)
+    allowed = full_text.allowing(Scope(caller.team_id or "", project_ids), filters)
+    statement = owned(_M, caller, *_COLUMNS).where(allowed)
     if len(project_ids) == 1:  # lets SQLite walk the index of one project instead of the team's
         statement = statement.where(_M.c.project_id == project_ids[0])
     return paging.page(
@@ -51,13 +51,6 @@ def page(
 def matching(connection: Connection, caller: Caller, named: Sequence[str], filters: Filters) -> Subquery:
     """Return key, project and session of the memories that the filters let through, to be selected from."""
     project_ids = projects.reach(connection, caller, named)
-    allowed = conditions(Scope(caller.team_id or "", project_ids), filters)
-    return owned(_M, caller, _M.c.seq, _M.c.project_id, _M.c.server_session_id).where(_clause(allowed)).subquery()
-
-
-def _clause(allowed: Conditions) -> TextClause:
-    """Return driver SQL with places (?) as a clause with names, which Core can compose."""
-    sql, values = allowed
-    first, *rest = sql.split("?")
-    named = first + "".join(f":filter_{place}{part}" for place, part in enumerate(rest))
-    return text(named).bindparams(**{f"filter_{place}": value for place, value in enumerate(values)})
+    full_text = dialects.of(connection.dialect.name)
+    allowed = full_text.allowing(Scope(caller.team_id or "", project_ids), filters)
+    return owned(_M, caller, _M.c.seq, _M.c.project_id, _M.c.server_session_id).where(allowed).subquery()

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, delete, func
 
 from app.caller import server_owner
 from app.clock import now_ms
-from app.services import audit, idempotency, limits, neighbours, retention
-from app.store import compaction
+from app.services import audit, audit_pruning, idempotency, limits, neighbours, retention
+from app.store.care import dialects
 from app.store.database import Database
 from app.store.models import audit_log, operations, teams
 from app.store.scope import every
@@ -36,19 +36,24 @@ class Report:
     """What a run did. `log_emptied` False: somebody read all the while, and the next run tries again."""
 
     expired_memories: int
+    audit_entries: int
     idempotency_records: int
     operations: int
     freed_pages: int
     log_emptied: bool
 
 
-def run(database: Database, *, progress: Progress = lambda _: None) -> Report:
-    """Do it all once. Interrupted, the next run goes on; run twice, the second has nothing to do."""
+def run(database: Database, *, audit_days: int = 0, progress: Progress = lambda _: None) -> Report:
+    """Do it all once. Interrupted, the next run goes on; run twice, the second has nothing to do.
+
+    The audit log is kept for `audit_days`; 0 is for ever.
+    """
     expired = 0
     progress("applying retention")
     for outcome in retention.run_all(database):
         expired += outcome.removed
         progress("applying retention")
+    audit_entries = _prune_audit(database, audit_days, progress)
     progress("forgetting what has outlived its use")
     with database.write() as connection:
         old_records = idempotency.forget_old(connection)
@@ -56,41 +61,53 @@ def run(database: Database, *, progress: Progress = lambda _: None) -> Report:
         old_operations = _forget_operations(connection)
     progress("setting right what neighbours lend")
     neighbours.refresh_all(database)
-    compaction.merge_full_text(database, lambda: progress("merging full text"))
-    freed_pages = compaction.give_pages_back(database, lambda: progress("giving pages back"))
-    compaction.refresh_statistics(database)
+    care = dialects.of(database.dialect)
+    care.merge_full_text(database, lambda: progress("merging full text"))
+    freed_pages = care.give_pages_back(database, lambda: progress("giving pages back"))
+    care.refresh_statistics(database)
     progress("emptying the log")
     with database.write() as connection:
         audit.record(connection, server_owner(), _RUN, target=("server", None))
     report = Report(
         expired_memories=expired,
+        audit_entries=audit_entries,
         idempotency_records=old_records,
         operations=old_operations,
         freed_pages=freed_pages,
-        log_emptied=compaction.fold_log_in(database),
+        log_emptied=care.fold_log_in(database),
     )
     _log.info("maintenance_done", expired_memories=expired, freed_pages=freed_pages, log_emptied=report.log_emptied)
     return report
 
 
 class Daily:
-    """Runs when the last time was a day ago: for the server, which looks now and then."""
+    """Runs when the last time was a day ago: for the server, which looks now and then. `afterwards` ends a run."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self, database: Database, *, audit_days: int = 0, afterwards: Callable[[Database], None] = lambda _: None
+    ) -> None:
         self._database = database
+        self._audit_days = audit_days
+        self._afterwards = afterwards
         self._stopping = False
 
     def look(self) -> None:
-        """Run when that is due."""
-        with self._database.read() as connection:
-            is_due = _is_due(connection)
-        if is_due:
-            with suppress(_Stopped):
-                run(self._database, progress=self._go_on)
+        """Run when that is due, and no other server is at it: whoever comes second finds it done."""
+        if not self._is_due():
+            return
+        with self._database.alone("maintenance", wait=False) as is_mine:
+            if is_mine and self._is_due():
+                with suppress(_Stopped):
+                    run(self._database, audit_days=self._audit_days, progress=self._go_on)
+                    self._afterwards(self._database)
 
     def stop(self) -> None:
         """End a run where it is; it is due again after the next start."""
         self._stopping = True
+
+    def _is_due(self) -> bool:
+        with self._database.read() as connection:
+            return _is_due(connection)
 
     def _go_on(self, _: str) -> None:
         if self._stopping:
@@ -102,6 +119,14 @@ def _is_due(connection: Connection) -> bool:
     last = connection.scalar(every(audit_log, func.max(audit_log.c.created_at_epoch)).where(audit_log.c.action == _RUN))
     since = last or connection.scalar(every(teams, func.min(teams.c.created_at_epoch)))
     return since is not None and since < now_ms() - _DAY_MS
+
+
+def _prune_audit(database: Database, days: int, progress: Progress) -> int:
+    """Remove old entries of the audit log, if it is not kept for ever; return how many."""
+    if not days:
+        return 0
+    progress("pruning the audit log")
+    return audit_pruning.prune(database, days, progress=lambda _: progress("pruning the audit log")).removed
 
 
 def _forget_operations(connection: Connection) -> int:

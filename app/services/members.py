@@ -9,7 +9,7 @@ from app.caller import RANKS, TEAM_ADMIN, Caller, Role
 from app.clock import now_ms
 from app.errors import Conflict, Forbidden, Invalid, NotFound
 from app.services import audit, paging
-from app.store.models import team_members
+from app.store.models import team_members, teams
 from app.store.records import Member, columns
 from app.store.scope import owned
 
@@ -103,6 +103,8 @@ def _require_rank(caller: Caller, role: Role) -> None:
 def _require_owner_left(connection: Connection, caller: Caller, leaving: Member) -> None:
     if leaving.role != "owner":
         return
+    # the server's owner may be at the same: on PostgreSQL his turn to write is another one than the team's
+    connection.execute(owned(teams, caller, teams.c.id).with_for_update())
     owners = owned(team_members, caller, func.count()).where(team_members.c.role == "owner")
     if connection.scalar(owners) == 1:
         raise Conflict("The last owner cannot leave: make somebody else owner first.")

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import structlog
 from sqlalchemy import Connection, and_, or_, update
 
-from app.caller import TEAM_ADMIN, Caller
+from app.caller import SERVER_ADMIN, TEAM_ADMIN, Caller
 from app.clock import new_id, now_ms
 from app.errors import NotFound
 from app.services import audit
@@ -82,7 +82,7 @@ def create(
 
 def get(connection: Connection, caller: Caller, operation_id: str) -> Operation:
     """Return an operation of the caller's team; the server itself sees those of no team. Raises NotFound."""
-    caller.require(TEAM_ADMIN)
+    caller.require(SERVER_ADMIN if caller.team_id is None else TEAM_ADMIN)
     statement = (
         owned(operations, caller, *_COLUMNS)
         if caller.team_id is not None
@@ -154,7 +154,8 @@ class Runner:
             if connection.execute(waiting.limit(1)).first() is None:
                 return None
         with self._database.write() as connection:
-            row = connection.execute(waiting.order_by(operations.c.created_at_epoch).limit(1)).first()
+            oldest = waiting.order_by(operations.c.created_at_epoch).limit(1).with_for_update(skip_locked=True)
+            row = connection.execute(oldest).first()
             if row is None:
                 return None
             mine = {"status": "running", "owner": self._owner, "heartbeat_at_epoch": now_ms()}

@@ -31,7 +31,7 @@ class Page(Generic[R]):
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended: values of the order's columns, and what the cursor is bound to."""
 
-    at: list[Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | str]
+    at: list[Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]]
     bound_to: str
 
 

@@ -5,17 +5,19 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+import psycopg
 from sqlalchemy import literal, select, text
 from sqlalchemy.exc import DBAPIError
 
 from app.errors import AppError
 from app.store import migrations
+from app.store.care import dialects
 from app.store.database import Database
 from app.store.models import metadata
 
 OK: Final = "ok"
 
-_CAUSES: Final = {
+_SQLITE_CAUSES: Final = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "it is read-only",
     sqlite3.SQLITE_CORRUPT: "it is corrupt",
@@ -24,6 +26,24 @@ _CAUSES: Final = {
     sqlite3.SQLITE_IOERR: "the disk fails",
     sqlite3.SQLITE_BUSY: "another program keeps it locked",
 }
+_POSTGRESQL_CAUSES: Final = {
+    "53100": "the disk is full",
+    "25006": "it is read-only",
+    "XX001": "it is corrupt",
+    "XX002": "it is corrupt",
+    "58": "the disk fails",
+    "53300": "it has no connection left",
+    "53": "it has no room left",
+    "55P03": "another program keeps it locked",
+    "57014": "it did not answer in time",
+    "57": "it is starting or stopping",
+    "28": "it does not let this role in",
+    "42501": "this role lacks a right",
+    "42P01": "a table is missing",
+    "3D000": "there is none of this name",
+}
+"""By the beginning of the SQLSTATE; the first that fits is told."""
+_UNREACHABLE: Final = "it cannot be reached"
 _PAGES_SHARE: Final = 100
 """Reading every page rests so many times as long as it took: it costs a hundredth of the disk's time."""
 
@@ -49,13 +69,13 @@ class Readiness:
             self.writable = f"not writable{_because(failure)}"
 
     def look_at_pages(self) -> None:
-        """Let SQLite read every page, unless it has done so lately: damage that no request has met yet shows."""
+        """Have every page looked at, unless that was done lately: damage that no request has met yet shows."""
         if (started := time.monotonic()) < self._look_again_at_seconds:
             return
         try:
             with self.database.read() as connection:
-                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-            self.pages = OK if found == "ok" else "not whole: it is corrupt"
+                damaged = dialects.of(self.database.dialect).damaged_pages(connection, limit=1)
+            self.pages = "not whole: it is corrupt" if damaged else OK
         except (AppError, DBAPIError) as failure:
             self.pages = f"not whole{_because(failure)}"
         ended = time.monotonic()
@@ -74,11 +94,19 @@ class Readiness:
 
 
 def _because(failure: BaseException) -> str:
-    """Return the cause in words, when SQLite names one that an operator can do something about."""
+    """Return the cause in words, when the database names one that an operator can do something about."""
     at: BaseException | None = failure
     while at is not None:
-        code = getattr(getattr(at, "orig", at), "sqlite_errorcode", None)
-        if code is not None and (known := _CAUSES.get(code & 0xFF)):
+        if known := _cause(getattr(at, "orig", at)):
             return f": {known}"
         at = at.__cause__
     return ""
+
+
+def _cause(failure: object) -> str | None:
+    """Return what an error of a driver stands for."""
+    if isinstance(failure, sqlite3.Error):
+        return _SQLITE_CAUSES.get(getattr(failure, "sqlite_errorcode", 0) & 0xFF)
+    if isinstance(failure, psycopg.Error) and failure.sqlstate:
+        return next((cause for state, cause in _POSTGRESQL_CAUSES.items() if failure.sqlstate.startswith(state)), None)
+    return _UNREACHABLE if isinstance(failure, psycopg.OperationalError) else None

@@ -25,7 +25,7 @@ from app.store.prepared import Prepared
 from app.store.records import Memory, columns
 from app.store.scope import owned_template, parameters
 from app.vectors import failures
-from app.vectors.index import VectorIndex
+from app.vectors.index import Index
 
 _log = structlog.get_logger(__name__)
 
@@ -113,7 +113,7 @@ class _Reached:
 class Searching:
     """The search of one database, with what it remembers between requests."""
 
-    def __init__(self, full_text: FullText, *, recency_half_life_days: float, index: VectorIndex | None = None) -> None:
+    def __init__(self, full_text: FullText, *, recency_half_life_days: float, index: Index | None = None) -> None:
         """`index` None is a server without vectors, by choice."""
         self._full_text = full_text
         self._meaning = None if index is None else MeaningLeg(full_text, index.meaning, index.embedder)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Table, func
+from sqlalchemy import Column, ColumnElement, Connection, Table, func
 
 from app.caller import Caller
 from app.clock import now_ms
@@ -75,8 +75,12 @@ class _Asked:
 
 
 def _bytes(table: Table) -> ColumnElement[int]:
-    stored = [func.coalesce(octets(column), 0) for column in table.c if column.type.python_type is not int]
+    stored = [func.coalesce(octets(column), 0) for column in table.c if _is_text(column)]
     return func.sum(sum(stored[1:], stored[0]))
+
+
+def _is_text(column: Column[Any]) -> bool:
+    return not issubclass(column.type.python_type, int)
 
 
 def _date(day: int) -> str:

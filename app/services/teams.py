@@ -9,6 +9,7 @@ from app.caller import EVERYTHING, MEMORIES_READ, RANKS, SERVER_ADMIN, TEAM_ADMI
 from app.clock import new_id, now_ms
 from app.errors import Conflict, Forbidden, NotFound
 from app.services import audit, paging, slugs
+from app.store import walls
 from app.store.models import agent_events, memory_items, operations, server_sessions, teams, usage_counters
 from app.store.prepared import Prepared
 from app.store.records import Team, columns
@@ -168,4 +169,5 @@ def _found(connection: Connection, among: Select[Any], team_id: str) -> Team:
 
 
 def _slug_is_taken(connection: Connection, slug: str) -> bool:
-    return connection.scalar(select(every(teams).where(teams.c.slug == slug).exists())) or False
+    with walls.lifted(connection):
+        return connection.scalar(select(every(teams).where(teams.c.slug == slug).exists())) or False

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, func
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from app.caller import Caller
 from app.store.models import api_keys, usage_counters
 from app.store.scope import owned
+from app.store.upsert import upsert
 
 Kind = Literal["read", "search", "write", "admin"]
 KINDS: Final[tuple[Kind, ...]] = ("read", "search", "write", "admin")

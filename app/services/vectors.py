@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import Connection
 
-from app.caller import MEMORIES_READ, SERVER_ADMIN, TEAM_ADMIN, Caller
+from app.caller import MEMORIES_READ, SERVER_ADMIN, TEAM_ADMIN, Caller, server_owner
 from app.clock import now_ms
 from app.errors import Conflict
 from app.services import operations, projects, vector_adoption
@@ -15,13 +15,15 @@ from app.store import outbox
 from app.store.database import Database
 from app.store.outbox import Backlog, ProjectSize
 from app.vectors import places
-from app.vectors.index import VectorIndex, VectorState
+from app.vectors.failures import OwnedElsewhere
+from app.vectors.index import Index, VectorIndex, VectorState
 from app.vectors.repair import Differences
 
 Repair = Literal["backfill", "verify", "rebuild"]
 REPAIRS: Final[tuple[Repair, ...]] = ("backfill", "verify", "rebuild")
 _KIND_PREFIX: Final = "vectors."
 PROBE_KIND: Final = "vectors.probe"
+_VACUUM_KIND: Final = "vectors.vacuum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +52,7 @@ class Status:
     projects: list[ProjectStatus]
 
 
-def status(
-    connection: Connection, caller: Caller, index: VectorIndex | None, *, project_id: str | None = None
-) -> Status:
+def status(connection: Connection, caller: Caller, index: Index | None, *, project_id: str | None = None) -> Status:
     """Return the state of the index, and of the projects that the caller reaches; the server itself sees them all."""
     reached = _reached(connection, caller, project_id)
     return Status(
@@ -69,14 +69,14 @@ def request(
     connection: Connection,
     caller: Caller,
     repair: Repair,
-    index: VectorIndex | None,
+    index: Index | None,
     *,
     project_id: str | None,
     dry_run: bool,
     only_failed: bool = False,
 ) -> Operation:
     """Ask for a repair of one project, or of all that the caller has. Raises Conflict when vectors are off."""
-    caller.require(TEAM_ADMIN)
+    caller.require(SERVER_ADMIN if caller.team_id is None else TEAM_ADMIN)
     if project_id is not None:
         projects.require(connection, caller, project_id)
     elif caller.project_id is not None:
@@ -87,12 +87,19 @@ def request(
     return operations.create(connection, caller, _KIND_PREFIX + repair, project_id=project_id, arguments=arguments)
 
 
+def request_vacuum(database: Database) -> None:
+    """Have the index vacuumed by its server, in turn with the repairs, which could not go on meanwhile."""
+    with database.write() as connection:
+        operations.create(connection, server_owner(), _VACUUM_KIND, project_id=None, arguments={})
+
+
 def verbs(database: Database, index: VectorIndex) -> dict[str, Verb]:
     """Return what does the vector operations."""
     repairs = {_KIND_PREFIX + repair: _verb(database, index, repair) for repair in REPAIRS}
     return {
         **repairs,
         PROBE_KIND: lambda _operation, _progress: asdict(index.probe()),
+        _VACUUM_KIND: lambda _operation, progress: _vacuumed(index, progress),
         vector_adoption.KIND: vector_adoption.verb(database, index),
     }
 
@@ -106,8 +113,12 @@ def perform(
     dry_run: bool,
     only_failed: bool,
     progress: Progress,
+    everywhere: bool = False,
 ) -> dict[str, Any]:
-    """Do a repair now, project by project; return its counts as they travel. Raises VectorsUnavailable."""
+    """Do a repair now, project by project; return its counts as they travel. Raises VectorsUnavailable.
+
+    `everywhere` says that it is about the whole server: then verifying drops collections that no project owns, too.
+    """
     chosen = list(sizes)
     total = sum(size.memories for size in chosen)
     before = 0
@@ -122,7 +133,8 @@ def perform(
         before += size.memories
         progress(before, total)
     counts = {name: sum(result.get(name, 0) for result in results) for name in _COUNTS}
-    return {"dryRun": dry_run, **counts, "projects": results}
+    dropped = {"ownerless": index.drop_ownerless(dry_run=dry_run)} if everywhere and repair == "verify" else {}
+    return {"dryRun": dry_run, **counts, **dropped, "projects": results}
 
 
 def reach(connection: Connection, team_id: str | None, project_id: str | None) -> list[ProjectSize]:
@@ -181,9 +193,19 @@ def _verb(database: Database, index: VectorIndex, repair: Repair) -> Verb:
             dry_run=bool(operation.arguments.get("dryRun")),
             only_failed=bool(operation.arguments.get("onlyFailed")),
             progress=progress,
+            everywhere=operation.team_id is None and operation.project_id is None,
         )
 
     return run
+
+
+def _vacuumed(index: VectorIndex, progress: Progress) -> dict[str, Any]:
+    """Vacuum; of several servers beside one folder the one that has it may not be the one that was asked."""
+    try:
+        index.vacuum(lambda: progress(0, None))
+    except OwnedElsewhere:
+        return {"vacuumed": False}
+    return {"vacuumed": True}
 
 
 def _reached(connection: Connection, caller: Caller, project_id: str | None) -> list[ProjectSize]:
