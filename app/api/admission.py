@@ -5,7 +5,8 @@ A route is public when it says so itself (`public=True`); the text of the path n
 
 import asyncio
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import structlog
 from litestar.enums import ScopeType
@@ -17,7 +18,8 @@ from app.api.authentication import Refused
 from app.api.request import PARTS, Parts
 from app.caller import Caller
 from app.clock import now_ms
-from app.errors import Unauthenticated
+from app.errors import NotFound, Unauthenticated
+from app.store import tenancy
 
 _JSON: Final = re.compile(r"^application/json\s*(;\s*charset=\"?utf-8\"?\s*)?$", re.IGNORECASE)
 
@@ -33,20 +35,28 @@ def admission(app: ASGIApp) -> ASGIApp:
 
     async def admit(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP:
+            tenancy.act_for_nobody()
             opt = scope["route_handler"].opt
             if not opt.get("public"):
                 parts: Parts = scope["litestar_app"].state[PARTS]
                 caller = scope["auth"] = await _authenticated(scope, parts)
+                tenancy.act_for(caller.team_id)
                 await parts.metering.admit(parts.workers, caller, scope)
-                if (wanted := opt.get("scope")) is not None:
+                if (wanted := opt.get("scope")) is not None and not _may_as_server(caller, opt):
                     caller.require(wanted)
                 if parts.audit_reads:
                     send = trail.watched(scope, send, parts, caller)
             _require_json(scope)
             strict_query.require(scope)
+            _require_text(scope)
         await app(scope, receive, send)
 
     return admit
+
+
+def _may_as_server(caller: Caller, opt: Mapping[str, Any]) -> bool:
+    """Say whether a route lets in whoever administers the server, who has no scope within any team."""
+    return (instead := opt.get("or_scope")) is not None and caller.team_id is None and caller.may(instead)
 
 
 async def _authenticated(scope: Scope, parts: Parts) -> Caller:
@@ -61,6 +71,12 @@ async def _authenticated(scope: Scope, parts: Parts) -> Caller:
         parts.last_used[caller.key_id] = now_ms()
     structlog.contextvars.bind_contextvars(key_id=caller.key_id, project_id=caller.project_id)
     return caller
+
+
+def _require_text(scope: Scope) -> None:
+    """Refuse a NUL in the path: no id has one, and PostgreSQL cannot even be asked for it."""
+    if "\0" in scope["path"]:
+        raise NotFound("path")
 
 
 def _require_json(scope: Scope) -> None:

@@ -7,7 +7,7 @@ from msgspec import structs
 from app.api.parameters import PathId
 from app.api.request import ApiRequest
 from app.api.search import FilterSet, filters, project_ids
-from app.api.threads import reading
+from app.api.threads import writing_in_slices
 from app.api.wire import Id, Label, Wire
 from app.caller import TEAM_ADMIN
 from app.services import erasure, purging
@@ -36,7 +36,7 @@ class SessionDeleted(Wire, frozen=True, kw_only=True):
 
 
 @post("/memories/delete", operation_id="deleteMemories", scope=TEAM_ADMIN, status_code=200)
-@reading  # it takes the write lock batch by batch
+@writing_in_slices
 def delete_memories(request: ApiRequest, data: JSONBody[MemoryDeletion]) -> MemoriesDeleted:
     """Delete the memories that the filters of search let through, pinned ones too.
 
@@ -49,7 +49,7 @@ def delete_memories(request: ApiRequest, data: JSONBody[MemoryDeletion]) -> Memo
 
 
 @delete("/sessions/{session_id:str}", operation_id="deleteSession", scope=TEAM_ADMIN, status_code=200)
-@reading  # it takes the write lock batch by batch
+@writing_in_slices
 def delete_session(request: ApiRequest, session_id: PathId) -> SessionDeleted:
     """Delete a session with its memories and events."""
     memories, events = purging.remove_session(request.database, request.caller, session_id)
@@ -89,7 +89,7 @@ class ErasureReply(Wire, frozen=True, kw_only=True):
 
 
 @post("/erasures", operation_id="erasePerson", scope=TEAM_ADMIN, status_code=200)
-@reading  # it takes the write lock batch by batch
+@writing_in_slices
 def erase_person(request: ApiRequest, data: JSONBody[ErasureRequest]) -> ErasureReply:
     """Remove what one person left in the team: the sessions that are found with all of theirs, and what is besides."""
     selector = erasure.Selector(platform_source=data.platform_source, actor=data.actor, metadata=data.metadata or {})

@@ -30,9 +30,17 @@ class Done(Generic[T]):
 
 
 def once(
-    request: ApiRequest, connection: Connection, *, act: Callable[[], Done[T]], recall: Callable[[list[str]], T]
+    request: ApiRequest,
+    connection: Connection,
+    *,
+    act: Callable[[], Done[T]],
+    recall: Callable[[list[str]], T],
+    as_with: Callable[[T, int], T] = lambda reply, _: reply,
 ) -> Response[T]:
-    """Run `act` unless this Idempotency-Key did so already: then answer with what `recall` reads of its ids."""
+    """Run `act` unless this Idempotency-Key did so already: then answer with what `recall` reads of its ids.
+
+    `as_with` makes of that reply the one that came with the first status, where the ids do not say it all.
+    """
     key = _key(request)
     if key is None:
         done = act()
@@ -40,7 +48,7 @@ def once(
     route, body_hash = f"{request.method} {request.scope['path']}", _hash(request)
     remembered = idempotency.recall(connection, request.caller, key, route=route, body_hash=body_hash)
     if remembered is not None:
-        reply = recall(remembered.ids)
+        reply = as_with(recall(remembered.ids), remembered.status)
         replayed = {"Idempotent-Replayed": "true", **_location(request, remembered.ids)}
         return Response(reply, status_code=remembered.status, headers=replayed)
     done = act()

@@ -175,7 +175,7 @@ def create_memory(request: ApiRequest, data: JSONBody[MemoryCreate]) -> Response
         return MemoryStored(memory=_view(memory), deduplicated=False)
 
     with request.database.write() as connection:
-        return once(request, connection, act=act, recall=recall)
+        return once(request, connection, act=act, recall=recall, as_with=_as_with)
 
 
 @post("/memories/batch", operation_id="createMemories", scope=MEMORIES_WRITE, idempotent=True)
@@ -377,6 +377,10 @@ def _etag(memory: Memory) -> str:
 
 def _one(memory: Memory) -> Response[MemoryReply]:
     return Response(MemoryReply(memory=_view(memory)), headers={"ETag": _etag(memory)})
+
+
+def _as_with(stored: MemoryStored, status: int) -> MemoryStored:
+    return msgspec.structs.replace(stored, deduplicated=status == 200)
 
 
 def _batch(stored: list[Memory]) -> MemoryBatch:

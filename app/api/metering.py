@@ -5,21 +5,25 @@ Everything but the storing happens on the event loop, so nothing here needs a lo
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, Final
 
 import structlog
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
+from sqlalchemy import Connection
 
 from app.api.threads import Workers
 from app.caller import MEMORIES_READ, MEMORIES_WRITE, Caller
 from app.clock import now_ms
-from app.errors import RateLimited
+from app.errors import QuotaExceeded, RateLimited
 from app.services import audit, limits, usage
 from app.services.audit import Batch, Gathering
 from app.services.limits import Allowance, Counted
 from app.services.usage import Used
+from app.store import tenancy
 from app.store.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -28,6 +32,43 @@ STORE_TIMEOUT_SECONDS: Final = 0.25
 STORE_EVERY_SECONDS: Final = 1.0
 _RATE_HEADERS: Final = "rate_headers"
 OVER_QUOTA: Final = "over_quota"
+
+
+class UsedUp(Database):
+    """The database for a key that is over its quota: it tells what is wrong with a request, and else refuses it.
+
+    402 is the last of the checks. Those before it look at rows, so the first look or change is made: then it is raised,
+    before anything is committed or answered.
+    """
+
+    def __init__(self, whole: Database) -> None:
+        vars(self).update(vars(whole))
+        self._whole = whole
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Yield a connection, and refuse afterwards."""
+        with self._whole.read() as connection:
+            yield connection
+        raise _used_up()
+
+    @contextmanager
+    def glance(self) -> Iterator[Connection]:
+        """Yield a connection, and refuse afterwards."""
+        with self._whole.glance() as connection:
+            yield connection
+        raise _used_up()
+
+    @contextmanager
+    def write(self, *, in_turn: bool = True) -> Iterator[Connection]:
+        """Yield a connection, refuse afterwards, and so roll back."""
+        with self._whole.write(in_turn=in_turn) as connection:
+            yield connection
+            raise _used_up()
+
+
+def _used_up() -> QuotaExceeded:
+    return QuotaExceeded("This key has made all the requests of its month.")
 
 
 class Metering:
@@ -126,7 +167,7 @@ class Metering:
             allowance.settle(totals)
 
     def _write(self, waiting: list[Counted], used: Counter[Used], deeds: Batch) -> dict[Counted, int]:
-        with self._database.write() as connection:
+        with tenancy.acting(None), self._database.write() as connection:  # what is gathered is of many teams
             if used:
                 usage.store(connection, used)
             audit.store(connection, deeds)

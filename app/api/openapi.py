@@ -147,7 +147,8 @@ def _completed(operation: dict[str, Any], handler: HTTPRouteHandler, components:
     if opt.get("idempotent"):
         complete["parameters"].append(openapi_parts.IDEMPOTENCY_KEY)
     if scope := opt.get("scope"):
-        complete["description"] += f" Needs `{scope}`."
+        instead = f"; about the whole server `{other}`" if (other := opt.get("or_scope")) else ""
+        complete["description"] += f" Needs `{scope}`{instead}."
     return {key: value for key, value in complete.items() if value or key == "security"}
 
 

@@ -1,6 +1,7 @@
 """ApiRequest: what a handler has at hand: the caller, the database, and a body that was decoded strictly."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from litestar import Request
@@ -8,16 +9,15 @@ from litestar.datastructures import State
 
 from app.api import strict_json
 from app.api.authentication import Authentication
-from app.api.metering import OVER_QUOTA, Metering
+from app.api.metering import OVER_QUOTA, Metering, UsedUp
 from app.api.threads import Workers
 from app.caller import Caller
-from app.errors import QuotaExceeded, Unauthenticated
+from app.errors import Unauthenticated
 from app.services.chunker import Chunker
-from app.services.operations import Runner
 from app.services.readiness import Readiness
 from app.services.search import Searching
 from app.store.database import Database
-from app.vectors.index import VectorIndex, VectorState
+from app.vectors.index import Index, VectorState
 
 PARTS: Final = "parts"
 
@@ -34,12 +34,13 @@ class Parts:
     search: Searching
     auth_mode: str
     audit_reads: bool
+    audit_retention_days: int
     token_ttl_seconds: int
     schema_version: str
     openapi_json: bytes
-    vectors: VectorIndex | None
-    operations: Runner
+    vectors: Index | None
     chunker: Chunker | None
+    tallies: Path | None
     last_used: dict[str, int] = field(default_factory=dict)
 
     def vector_state(self) -> VectorState:
@@ -60,10 +61,9 @@ class ApiRequest(Request[Any, Any, State]):
 
     @property
     def database(self) -> Database:
-        """The database, for a visible `with request.database.read()` or `.write()`; not for a key over its quota."""
-        if self.scope["state"].get(OVER_QUOTA):
-            raise QuotaExceeded("This key has made all the requests of its month.")
-        return self.parts.database
+        """The database, for a visible `with request.database.read()` or `.write()`; it refuses a key over its quota."""
+        whole = self.parts.database
+        return UsedUp(whole) if self.scope["state"].get(OVER_QUOTA) else whole
 
     @property
     def caller(self) -> Caller:

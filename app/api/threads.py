@@ -9,16 +9,20 @@ import contextvars
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
-from app.errors import Unavailable
+from app.errors import ConnectionLost, NothingDone, Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 QUEUE_TIMEOUT_SECONDS: Final = 10.0
+_CUT_OFF: Final = (ConnectionLost, NothingDone)
+_PAUSES_SECONDS: Final = (0.02, 0.1)
+"""Before each other attempt. Only what was cut off is tried again: while the database is away, all fail at once."""
 
 
 class Workers:
@@ -74,9 +78,13 @@ class _Job:
         try:
             result = self._context.run(call)
         except BaseException as failure:  # noqa: BLE001 - whatever it is, the one who waits must learn of it
-            self._loop.call_soon_threadsafe(self._settle, None, failure)
+            self._hand_over(None, failure)
         else:
-            self._loop.call_soon_threadsafe(self._settle, result, None)
+            self._hand_over(result, None)
+
+    def _hand_over(self, result: Any, failure: BaseException | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the server has ended, and nobody waits any more
+            self._loop.call_soon_threadsafe(self._settle, result, failure)
 
     def expire(self) -> None:
         """Give up waiting; what has begun is never cut off."""
@@ -127,32 +135,52 @@ class _Pool:
             job.run()
 
 
+def patient(call: Callable[[], T], *, again_after: tuple[type[Unavailable], ...] = _CUT_OFF) -> Callable[[], T]:
+    """Return a call that tries again, a few times, where that can do no harm; what only reads does none at all.
+
+    A call that writes must be one transaction: nothing of it may stand when it begins anew.
+    """
+
+    def trying() -> T:
+        for pause_seconds in _PAUSES_SECONDS:
+            try:
+                return call()
+            except again_after:
+                time.sleep(pause_seconds)
+        return call()
+
+    return trying
+
+
 def reading(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """Run a synchronous handler, which takes the `request` by name, among the readers."""
-
-    @wraps(handler)
-    async def in_thread(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await _workers(kwargs).read(partial(handler, *args, **kwargs))
-
-    return in_thread
+    return _in_thread(handler, Workers.read, _CUT_OFF)
 
 
 def searching(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """Run a synchronous handler, which takes the `request` by name, among the searchers."""
-
-    @wraps(handler)
-    async def in_thread(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await _workers(kwargs).search(partial(handler, *args, **kwargs))
-
-    return in_thread
+    return _in_thread(handler, Workers.search, _CUT_OFF)
 
 
 def writing(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a synchronous handler, which takes the `request` by name, among the writers."""
+    """Run a synchronous handler of one transaction, which takes the `request` by name, among the writers."""
+    return _in_thread(handler, Workers.write, (NothingDone,))
 
+
+def writing_in_slices(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """Run a handler of many transactions where it keeps no writer waiting; what it has done stands."""
+    return _in_thread(handler, Workers.read, ())
+
+
+def _in_thread(
+    handler: Callable[P, T],
+    run: Callable[[Workers, Callable[[], T]], Awaitable[T]],
+    again_after: tuple[type[Unavailable], ...],
+) -> Callable[P, Awaitable[T]]:
     @wraps(handler)
     async def in_thread(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await _workers(kwargs).write(partial(handler, *args, **kwargs))
+        call = patient(partial(handler, *args, **kwargs), again_after=again_after)
+        return await run(_workers(kwargs), call)
 
     return in_thread
 

@@ -11,7 +11,7 @@ from app.api.parameters import PathId, ProjectId
 from app.api.request import ApiRequest
 from app.api.threads import reading, writing
 from app.api.wire import Id, Object, Wire
-from app.caller import MEMORIES_READ, TEAM_ADMIN
+from app.caller import MEMORIES_READ, SERVER_ADMIN, TEAM_ADMIN
 from app.services import operations, vectors
 from app.services.operations import Operation, Status
 from app.services.vectors import ProjectStatus, Repair
@@ -84,7 +84,7 @@ class OperationReply(Wire, frozen=True, kw_only=True):
     operation: OperationView
 
 
-@get("/vectors/status", operation_id="getVectorStatus", scope=MEMORIES_READ)
+@get("/vectors/status", operation_id="getVectorStatus", scope=MEMORIES_READ, or_scope=SERVER_ADMIN)
 @reading
 def get_vector_status(request: ApiRequest, project_id: ProjectId = None, deep: Deep = 0) -> VectorStatus:
     """Say how the vector index stands, and how far each project is mirrored. Only `deep=1` waits for the index."""
@@ -102,28 +102,49 @@ def get_vector_status(request: ApiRequest, project_id: ProjectId = None, deep: D
     )
 
 
-@post("/vectors/backfill", operation_id="backfillVectors", scope=TEAM_ADMIN, idempotent=True, status_code=202)
+@post(
+    "/vectors/backfill",
+    operation_id="backfillVectors",
+    scope=TEAM_ADMIN,
+    or_scope=SERVER_ADMIN,
+    idempotent=True,
+    status_code=202,
+)
 @writing
 def backfill_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
     """Mirror every memory again, also those that were set aside; what is unchanged is not embedded again."""
     return _ask(request, "backfill", data)
 
 
-@post("/vectors/rebuild", operation_id="rebuildVectors", scope=TEAM_ADMIN, idempotent=True, status_code=202)
+@post(
+    "/vectors/rebuild",
+    operation_id="rebuildVectors",
+    scope=TEAM_ADMIN,
+    or_scope=SERVER_ADMIN,
+    idempotent=True,
+    status_code=202,
+)
 @writing
 def rebuild_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
     """Make collections anew while the old ones answer."""
     return _ask(request, "rebuild", data)
 
 
-@post("/vectors/verify", operation_id="verifyVectors", scope=TEAM_ADMIN, idempotent=True, status_code=202)
+@post(
+    "/vectors/verify",
+    operation_id="verifyVectors",
+    scope=TEAM_ADMIN,
+    or_scope=SERVER_ADMIN,
+    idempotent=True,
+    status_code=202,
+)
 @writing
 def verify_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
     """Compare the index with the memories by id and content, and repair what differs."""
     return _ask(request, "verify", data)
 
 
-@get("/operations/{operation_id:str}", operation_id="getOperation", scope=TEAM_ADMIN)
+@get("/operations/{operation_id:str}", operation_id="getOperation", scope=TEAM_ADMIN, or_scope=SERVER_ADMIN)
 @reading
 def get_operation(request: ApiRequest, operation_id: PathId) -> OperationReply:
     """Return an operation: how far it is, and its result."""
