@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -11,7 +13,7 @@ import structlog
 from litestar import Litestar
 
 from app import logs, vector_index
-from app.api import browsers, metrics, openapi, trail
+from app.api import browsers, metrics, openapi, tracing, trail
 from app.api.admission import admission
 from app.api.authentication import Authentication
 from app.api.edge import edge
@@ -20,15 +22,18 @@ from app.api.metering import STORE_EVERY_SECONDS, Metering, add_rate_headers
 from app.api.request import PARTS, ApiRequest, Parts
 from app.api.router import ROUTERS
 from app.api.threads import Workers
+from app.errors import Unavailable
 from app.services import integrity, maintenance, operations, tokens, upkeep, vectors
 from app.services.chunker import ChatAddress, ChatChunker, Chunker
 from app.services.readiness import Readiness
 from app.services.search import Searching
 from app.services.tokens import Signing
-from app.settings import Settings
+from app.settings import Settings, Telemetry
 from app.store import migrations
 from app.store.database import Database
-from app.store.fulltext import sqlite
+from app.store.fulltext import dialects
+from app.vectors.index import Index, VectorIndex
+from app.vectors.keeping import Keeper
 
 _log = structlog.get_logger(__name__)
 
@@ -40,14 +45,32 @@ DAILY_LOOK_EVERY_SECONDS: Final = 600.0
 PAGE_LOOK_EVERY_SECONDS: Final = 10.0
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
+Housekeeping = Callable[[], AbstractAsyncContextManager[None]]
 
 
-def create_app(settings: Settings) -> Litestar:
-    """Return the server, over a database that is already at head."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What makes this process one of several: who does what is done once, and where they count together."""
+
+    keeper: Keeper
+    tallies: Path
+
+
+def create_app(settings: Settings, share: Share | None = None, telemetry: Telemetry | None = None) -> Litestar:
+    """Return the server, over a database that is already at head. Without a share it does everything by itself."""
     logs.configure(settings.log_level, settings.log_format)
-    database = Database(settings.resolved_database_url)
-    workers = Workers()
-    index = vector_index.of(settings, database)
+    spans = tracing.begin(telemetry.spans_url, telemetry.service_name) if telemetry else None
+    writers = settings.database_connections // 3
+    database = Database(
+        settings.resolved_database_url, readers=settings.database_connections - writers, writers=writers
+    )
+    workers = Workers(writers=1 if database.dialect == "sqlite" else writers)
+    if share is None:
+        index: Index | None = (kept := vector_index.of(settings, database))
+        housekeeping = partial(keeping_house, settings, database, workers, kept)
+    else:
+        index = vector_index.following(settings, database, share.keeper)
+        housekeeping = partial(_following, index)
     app = Litestar(
         route_handlers=ROUTERS,
         middleware=[admission],
@@ -58,39 +81,41 @@ def create_app(settings: Settings) -> Litestar:
         request_class=ApiRequest,
         request_max_body_size=settings.max_body_bytes,
         openapi_config=openapi.CONFIG,
-        lifespan=[_running],
+        lifespan=[partial(_running, housekeeping=housekeeping)],
+        on_shutdown=[spans.close] if spans else [],
         logging_config=None,
     )
     app.state[PARTS] = Parts(
         database=database,
         workers=workers,
         search=Searching(
-            sqlite,
+            dialects.of(database.dialect),
             recency_half_life_days=settings.recency_half_life_days,
             index=index,
         ),
         authentication=Authentication(
             database=database,
             workers=workers,
-            signing=_signing(settings),
+            signing=signing(settings),
             lets_local_in=settings.auth_mode == "local-dev" and settings.allow_local_dev_bypass,
         ),
         metering=Metering(database, per_minute=settings.rate_limit_per_min, per_month=settings.monthly_request_cap),
         readiness=Readiness(database),
         auth_mode=settings.auth_mode,
         audit_reads=settings.audit_reads,
+        audit_retention_days=settings.audit_retention_days,
         token_ttl_seconds=settings.jwt_ttl_seconds,
         schema_version=migrations.head(),
         openapi_json=msgspec.json.encode(openapi.document(app)),
         vectors=index,
         chunker=_chunker(settings),
-        operations=operations.Runner(database, vectors.verbs(database, index) if index else {}),
+        tallies=share.tallies if share else None,
     )
-    app.asgi_handler = metrics.counted(edge(app.asgi_handler))
+    app.asgi_handler = metrics.counted(edge(spans.traced(app.asgi_handler) if spans else app.asgi_handler))
     return app
 
 
-def _signing(settings: Settings) -> Signing:
+def signing(settings: Settings) -> Signing:
     """Return what signs tokens: the secrets that were set, else one that this data folder keeps."""
     secret, previous = settings.jwt_secret.get_secret_value(), settings.jwt_previous_secret.get_secret_value()
     return Signing(secret or tokens.secret_in(settings.data_dir), previous or None)
@@ -105,43 +130,90 @@ def _chunker(settings: Settings) -> Chunker | None:
 
 
 @asynccontextmanager
-async def _running(app: Litestar) -> AsyncGenerator[None, None]:
-    """Keep the background tasks alive while the server is; flush what they hold when it stops."""
-    parts: Parts = app.state[PARTS]
-    flush = partial(upkeep.flush_stamps, parts.database, parts.last_used, parts.authentication.renewed_hashes)
-    healing = integrity.Healing(parts.database)
-    daily = maintenance.Daily(parts.database)
+async def keeping_house(
+    settings: Settings, database: Database, workers: Workers, index: VectorIndex | None
+) -> AsyncGenerator[None, None]:
+    """Do what is done once, however many processes answer: the mirror, operations, healing, daily care, reaping."""
+    healing = integrity.Healing(database)
+    daily = _daily(settings, database, index)
+    runner = operations.Runner(database, vectors.verbs(database, index) if index else {})
     tasks = [
-        asyncio.create_task(parts.metering.store_every(STORE_EVERY_SECONDS, parts.workers)),
-        asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers.write, flush)),
-        asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers.write, parts.readiness.try_writing)),
-        asyncio.create_task(_every(REAP_EVERY_SECONDS, parts.workers.write, partial(upkeep.reap, parts.database))),
-        asyncio.create_task(_every(HEALING_LOOK_EVERY_SECONDS, parts.workers.read, healing.look)),
-        asyncio.create_task(_every(DAILY_LOOK_EVERY_SECONDS, parts.workers.read, daily.look)),
-        asyncio.create_task(_every(PAGE_LOOK_EVERY_SECONDS, parts.workers.read, parts.readiness.look_at_pages)),
+        asyncio.create_task(_every(REAP_EVERY_SECONDS, workers.write, partial(upkeep.reap, database))),
+        asyncio.create_task(_every(HEALING_LOOK_EVERY_SECONDS, workers.read, healing.look)),
+        asyncio.create_task(_every(DAILY_LOOK_EVERY_SECONDS, workers.read, daily.look)),
     ]
-    parts.operations.start()
-    if parts.vectors:
-        parts.vectors.start()
+    runner.start()
+    if index:
+        index.start()
     try:
         yield
     finally:
         healing.stop()
         daily.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await parts.metering.close(parts.workers)
-        flush()
-        parts.operations.close()
-        if parts.chunker:
-            parts.chunker.close()
-        parts.search.close()
-        if parts.vectors:
-            parts.vectors.close()
+        await _cancelled(tasks)
+        runner.close()
+        if index:
+            index.close()
+
+
+@asynccontextmanager
+async def _following(index: Index | None) -> AsyncGenerator[None, None]:
+    """Do nothing of that, but keep in touch with who does."""
+    if index:
+        index.start()
+    try:
+        yield
+    finally:
+        if index:
+            index.close()
+
+
+@asynccontextmanager
+async def _running(app: Litestar, *, housekeeping: Housekeeping) -> AsyncGenerator[None, None]:
+    """Keep the background tasks alive while the server is; flush what they hold when it stops."""
+    parts: Parts = app.state[PARTS]
+    try:
+        async with housekeeping(), _each_process_for_itself(parts):
+            yield
+    finally:
         parts.authentication.close()
         parts.workers.close()
         parts.database.close()
+
+
+@asynccontextmanager
+async def _each_process_for_itself(parts: Parts) -> AsyncGenerator[None, None]:
+    """Store what this process counts and stamps, and try whether it can read and write."""
+    flush = partial(upkeep.flush_stamps, parts.database, parts.last_used, parts.authentication.renewed_hashes)
+    tasks = [
+        asyncio.create_task(parts.metering.store_every(STORE_EVERY_SECONDS, parts.workers)),
+        asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers.write, flush)),
+        asyncio.create_task(_every(WRITE_TRIAL_EVERY_SECONDS, parts.workers.write, parts.readiness.try_writing)),
+        asyncio.create_task(_every(PAGE_LOOK_EVERY_SECONDS, parts.workers.read, parts.readiness.look_at_pages)),
+    ]
+    try:
+        yield
+    finally:
+        await _cancelled(tasks)
+        await parts.metering.close(parts.workers)
+        with suppress(Unavailable):  # a database that is away must not keep the rest from ending
+            flush()
+        if parts.chunker:
+            parts.chunker.close()
+        parts.search.close()
+
+
+async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _daily(settings: Settings, database: Database, index: VectorIndex | None) -> maintenance.Daily:
+    """Return what a day asks for; a vector folder of ours is vacuumed, too."""
+    if index is None or index.mode != "embedded":
+        return maintenance.Daily(database, audit_days=settings.audit_retention_days)
+    return maintenance.Daily(database, audit_days=settings.audit_retention_days, afterwards=vectors.request_vacuum)
 
 
 async def _every(seconds: float, run: Run, work: Callable[[], None]) -> None:

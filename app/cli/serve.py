@@ -1,21 +1,19 @@
 """`serve`: migrates an embedded database, makes the first team and key, then listens."""
 
 import socket
+from functools import partial
 from typing import Final
 
 import click
-import uvicorn
-from litestar import Litestar
 
-from app.cli import console
-from app.main import create_app
+from app.api.request import PARTS
+from app.cli import console, crew
+from app.cli.listening import listen, scraped
+from app.main import create_app, signing
 from app.services import bootstrap
-from app.settings import Settings
+from app.settings import Settings, load_telemetry
 from app.store import migrations, presence
 from app.store.database import Database
-
-_GRACE_SECONDS: Final = 5
-"""For requests at hand and open streams; what the parts need to end is on top, and ten seconds is the promise."""
 
 FIRST_STEPS: Final = """\
 curl -s $URL/v1/memories -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
@@ -31,31 +29,31 @@ curl -s $URL/v1/context -H "Authorization: Bearer $KEY" -H 'Content-Type: applic
 @click.command()
 @click.option("--host", help="Address to listen on; CMEM_HOST.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; CMEM_PORT.")
-def serve(host: str | None, port: int | None) -> None:
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes that answer requests; CMEM_WORKERS.")
+def serve(host: str | None, port: int | None, workers: int | None) -> None:
     """Serve the API. On an empty database, first make a team, a project and a key, and print the key once."""
-    settings = console.loaded()
-    settings = settings.model_copy(
-        update={"host": host or settings.host, "port": settings.port if port is None else port}
-    )
+    settings = _chosen(host=host or None, port=port, workers=workers)
     with console.failures_in_one_line(), presence.using(settings.resolved_database_url):
-        migrations.upgrade(settings.resolved_database_url)
-        listener = _listener(settings)  # before the first run: a key that cannot be announced would be lost
-        app = create_app(settings)
+        migrations.make_ready(settings.resolved_database_url)
+        listeners = _listeners(settings)  # before the first run: a key that cannot be announced would be lost
+        if settings.workers == 1:
+            _serve_alone(settings, listeners[0])
+        else:
+            signing(settings)  # the workers find the secret made
+            _announce(listeners[0], _first_run(settings))
+            crew.serve(settings, listeners)
+
+
+def _serve_alone(settings: Settings, listener: socket.socket) -> None:
+    app = create_app(settings, telemetry=load_telemetry())
+    with scraped(app.state[PARTS].database, settings):
         _announce(listener, _first_run(settings))
-        _listen(app, listener, settings)
+        listen(app, listener, settings)
 
 
-def _listen(app: Litestar, listener: socket.socket, settings: Settings) -> None:
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=settings.trusted_proxies or None,
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+def _chosen(**options: str | int | None) -> Settings:
+    """Return the settings, with what the command line says in their place."""
+    return console.loaded().model_copy(update={name: value for name, value in options.items() if value is not None})
 
 
 def _first_run(settings: Settings) -> bootstrap.FirstKey | None:
@@ -66,11 +64,20 @@ def _first_run(settings: Settings) -> bootstrap.FirstKey | None:
         database.close()
 
 
-def _listener(settings: Settings) -> socket.socket:
-    """Bind before anything is announced, so that a taken port is one clear line and port 0 has a number."""
+def _listeners(settings: Settings) -> list[socket.socket]:
+    """Bind before anything is announced, so that a taken port is one clear line and port 0 has a number.
+
+    One socket a worker. Only the first attempt, which shares the port with nobody, would find it taken.
+    """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bind = partial(socket.create_server, family=family, backlog=2048)
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        alone = bind((settings.host, settings.port))
+        if settings.workers == 1:
+            return [alone]
+        with alone:
+            address = alone.getsockname()[:2]
+        return [bind(address, reuse_port=True) for _ in range(settings.workers)]
     except OSError as failure:
         raise click.ClickException(f"cannot listen on {settings.host}:{settings.port}: {failure.strerror}") from failure
 

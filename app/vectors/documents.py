@@ -71,12 +71,14 @@ def _document(memory: MemoryText, field: Field, number: int | None, text: str) -
 
 
 def _metadata(memory: MemoryText, field: Field, number: int | None, text_hash: str) -> Metadata:
-    """Return flat metadata: Chroma refuses nulls, empty lists and nested values."""
+    """Return flat metadata: Chroma refuses nulls, empty lists and nested values. Nothing in it is anybody's words.
+
+    A memory's type is: it would stay in Chroma's files, which keep what its memory held, after the memory is gone.
+    """
     metadata: dict[str, str | int | None] = {
         "memory_item_id": memory.id,
         "project_id": memory.project_id,
         "kind": memory.kind,
-        "type": memory.type,
         "field_type": field,
         "fact_index": number,
         "created_at_epoch": memory.created_at_epoch,

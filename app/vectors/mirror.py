@@ -1,16 +1,19 @@
 """Outbox to Chroma: claims what changed, brings it into the index, and settles it once Chroma has confirmed it."""
 
+import os
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 import structlog
+from sqlalchemy import Connection
 
 from app import clock
 from app.errors import AppError
-from app.store import outbox
+from app.store import outbox, tenancy
 from app.store.database import Database
 from app.store.outbox import Entry
 from app.vectors import places
@@ -32,13 +35,14 @@ _OUTAGES = (ConnectionLost, TimedOut, NotInitialized)
 
 
 class Mirror:
-    """One drainer. `owner` tells its claims from those of other processes."""
+    """One drainer. `place` is shared by those of whom one lives at a time; '' when the database has one place alone."""
 
-    def __init__(self, database: Database, collections: Collections, writer: Writer, *, owner: str) -> None:
+    def __init__(self, database: Database, collections: Collections, writer: Writer, *, place: str) -> None:
         self._database = database
         self._collections = collections
         self._writer = writer
-        self._owner = owner
+        self._place = place
+        self._owner = f"{place}{os.getpid()}-{clock.new_id()}"
         self._emptied: set[str] = set()
         self._guard = threading.Lock()
         self._draining = threading.Lock()
@@ -54,13 +58,13 @@ class Mirror:
 
     def release(self) -> None:
         """Give back what is claimed: the next drainer need not wait for the lease to end."""
-        with self._database.write() as connection:
+        with self._writing() as connection:
             outbox.release(connection, self._owner)
 
-    def release_all(self) -> None:
-        """Give back the claims of every process: for the one owner of a folder, whose predecessors are dead."""
-        with self._database.write() as connection:
-            outbox.release(connection)
+    def release_predecessors(self) -> None:
+        """Give back the claims of all who were here before: for the one owner of a folder, who knows them dead."""
+        with self._writing() as connection:
+            outbox.release_place(connection, self._place)
 
     def drain(self, progress: Callable[[int], None] = lambda _: None) -> int:
         """Drain until nothing is due; return how many entries were taken. Raises VectorsUnavailable in an outage."""
@@ -79,16 +83,28 @@ class Mirror:
         """Ask for every memory of a project; what is unchanged costs a comparison and no embedding."""
         last: int | None = 0
         while last is not None:
-            with self._database.write() as connection:
+            with self.turn_in(project_id) as connection:
                 last = outbox.enqueue_slice(connection, project_id, after_seq=last, now_ms=clock.now_ms())
+
+    @contextmanager
+    def turn_in(self, project_id: str) -> Iterator[Connection]:
+        """Yield a connection to enqueue with: nobody writes for the project's team meanwhile, so nobody deadlocks."""
+        with self._database.read() as connection:
+            sizes = outbox.sizes(connection, project_id)
+        with tenancy.acting(sizes[0].team_id if sizes else None), self._database.write() as connection:
+            yield connection
+
+    def _writing(self) -> AbstractContextManager[Connection]:
+        """Yield a connection to claim and to settle with: rows are locked singly, so that drainers do not queue."""
+        return self._database.write(in_turn=False)
 
     def _drain_batch(self) -> int:
         self._refill_emptied()
         now_ms = clock.now_ms()
         with self._database.read() as connection:
-            if not outbox.has_due(connection, now_ms=now_ms):
+            if not outbox.has_due(connection, self._owner, now_ms=now_ms):
                 return 0
-        with self._database.write() as connection:
+        with self._writing() as connection:
             entries = outbox.claim(connection, self._owner, now_ms=now_ms, lease_ms=LEASE_MS, limit=BATCH_MEMORIES)
         try:
             for project_id, group in _by_project(entries).items():
@@ -101,13 +117,16 @@ class Mirror:
     def _refill_emptied(self) -> None:
         with self._guard:
             emptied, self._emptied = self._emptied, set()
-        for project_id in emptied:
-            self.enqueue_project(project_id)
+        try:
+            for project_id in emptied:
+                self.enqueue_project(project_id)
+        except BaseException:
+            with self._guard:
+                self._emptied |= emptied
+            raise
 
     def _mirror_project(self, project_id: str, entries: Sequence[Entry]) -> None:
-        with self._database.read() as connection:
-            size = outbox.sizes(connection, project_id)
-        if not size or size[0].memories == 0:
+        if self._is_empty(project_id):
             self._drop(project_id, entries)
         elif self._is_of_another_model(project_id):
             self._wait_for_rebuild(project_id, entries)
@@ -118,12 +137,19 @@ class Mirror:
         """Drop the collection of a project without memories: one call, however many there were."""
         for name in (places.serving(project_id), places.filling(project_id), places.retired(project_id)):
             self._collections.drop(name)
-        with self._database.write() as connection:
+        if not self._is_empty(project_id):  # somebody may have brought a new memory while we dropped
+            self.refill(places.serving(project_id))
+        with self._writing() as connection:
             outbox.settle(connection, self._owner, entries)
         settled = _SETTLED_AT_ONCE
         while settled == _SETTLED_AT_ONCE:
-            with self._database.write() as connection:
+            with self._writing() as connection:
                 settled = outbox.settle_project(connection, project_id, limit=_SETTLED_AT_ONCE)
+
+    def _is_empty(self, project_id: str) -> bool:
+        with self._database.read() as connection:
+            size = outbox.sizes(connection, project_id)
+        return not size or size[0].memories == 0
 
     def _is_of_another_model(self, project_id: str) -> bool:
         found = self._collections.find(places.serving(project_id))
@@ -138,7 +164,7 @@ class Mirror:
         """Remove what changed from the collection that still serves; its new vectors belong to the next one."""
         name = places.serving(project_id)
         self._collections.delete(name, list(self._collections.metadata(name, [entry.memory_id for entry in entries])))
-        with self._database.write() as connection:
+        with self._writing() as connection:
             outbox.postpone(connection, self._owner, entries, until_ms=clock.now_ms() + _MODEL_PAUSE_MS)
 
     def _bring_all(self, project_id: str, entries: Sequence[Entry]) -> None:
@@ -166,7 +192,7 @@ class Mirror:
                 until_ms = clock.now_ms() + WRITE_MARGIN_MS
                 current = outbox.still_mine(connection, self._owner, entries, until_ms=until_ms)
             self._writer.apply(name, prepared, {entry.memory_id for entry in current})
-            with self._database.write() as connection:
+            with self._writing() as connection:
                 outbox.settle(connection, self._owner, current)
                 outbox.postpone(connection, self._owner, entries, until_ms=0)
 
@@ -178,7 +204,7 @@ class Mirror:
         retry_at_ms = clock.now_ms() + _backoff_ms(attempts) if attempts < MAX_ATTEMPTS else None
         error = f"{type(failure).__name__}: {failure}"[:300]
         _log.warning("memory_not_mirrored", memory=entry.memory_id, attempts=attempts, set_aside=retry_at_ms is None)
-        with self._database.write() as connection:
+        with self._writing() as connection:
             outbox.defer(connection, self._owner, entry, error=error, retry_at_ms=retry_at_ms)
 
     def _check_health(self) -> None:

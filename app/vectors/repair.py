@@ -20,6 +20,7 @@ _log = structlog.get_logger(__name__)
 
 _PAGE_MEMORIES: Final = 500
 _FILL_MEMORIES: Final = 16
+_REBUILD: Final = "rebuild"
 
 Progress = Callable[[int], None]
 """Told now and then how many memories have been dealt with."""
@@ -103,28 +104,33 @@ class Repair:
         """Make a project's collection anew while the old one answers; return how many memories it has.
 
         What changes meanwhile goes to the old one, and is brought over by the comparisons before and after the swap.
+        Whoever else rebuilds is waited for.
         """
-        name = places.filling(project_id)
-        self._collections.drop(name)
-        self._collections.ensure(name, self._writer.model)
-        count = 0
-        for done, rows in self._pages(project_id, size=_FILL_MEMORIES):
-            self._writer.bring(name, rows)
-            count = done
-            progress(done)
-        self._bring_over(project_id, name)
-        with self._mirror.swapping:
-            self._swap(project_id)
-        self.verify(project_id, dry_run=False)
-        return count
+        with self._database.alone(_REBUILD):
+            return self._rebuild(project_id, progress)
+
+    def rebuild_outdated(self, project_id: str, progress: Progress = quiet) -> None:
+        """Rebuild a project whose vectors are of another model, unless somebody else has done so meanwhile."""
+        with self._database.alone(_REBUILD):
+            if self._is_of_another_model(project_id, fresh=True):
+                self._rebuild(project_id, progress)
+
+    def ownerless(self) -> list[str]:
+        """Return the collections of projects that are no more."""
+        # Names first: a project is there before its collection.
+        names = [name for name in self._collections.names() if places.project_of(name)]
+        with self._database.read() as connection:
+            project_ids = {size.project_id for size in outbox.sizes(connection)}
+        return sorted(name for name in names if places.project_of(name) not in project_ids)
 
     def survey(self) -> Survey:
         """Look at all collections; undo what an interrupted rebuild left behind."""
         names = set(self._collections.names())
-        for name in sorted(names):
-            project_id = places.unfinished(name)
-            if project_id:
-                self._tidy(name, project_id, names)
+        with self._database.alone(_REBUILD, wait=False) as nobody_rebuilds:
+            unfinished = [(name, places.unfinished(name)) for name in sorted(names)] if nobody_rebuilds else []
+            for name, project_id in unfinished:
+                if project_id:
+                    self._tidy(name, project_id, names)
         with self._database.read() as connection:
             sizes = {size.project_id: size.memories for size in outbox.sizes(connection)}
         filled = [project_id for project_id, memories in sizes.items() if memories]
@@ -161,7 +167,7 @@ class Repair:
         """Ask for memories again; one that SQL does not know (in this project) is to be deleted."""
         for start in range(0, len(memory_ids), outbox.ENQUEUE_ROWS // 4):
             some = memory_ids[start : start + outbox.ENQUEUE_ROWS // 4]
-            with self._database.write() as connection:
+            with self._mirror.turn_in(project_id) as connection:
                 rows = outbox.texts(connection, project_id, some)
                 team_id = outbox.sizes(connection, project_id)[0].team_id
                 entries = [
@@ -188,6 +194,23 @@ class Repair:
             prepared = self._writer.prepare(name, list(rows.values()), gone)
             self._writer.apply(name, prepared, set(some))
 
+    def _rebuild(self, project_id: str, progress: Progress) -> int:
+        name = places.filling(project_id)
+        self._collections.drop(name)
+        self._collections.ensure(name, self._writer.model)
+        count = 0
+        for done, rows in self._pages(project_id, size=_FILL_MEMORIES):
+            self._writer.bring(name, rows)
+            count = done
+            progress(done)
+        self._bring_over(project_id, name)
+        with self._mirror.swapping:
+            self._swap(project_id)
+        with self._mirror.turn_in(project_id) as connection:  # before comparing: other drainers may miss the swap
+            outbox.bring_again(connection, project_id)
+        self.verify(project_id, dry_run=False)
+        return count
+
     def _swap(self, project_id: str) -> None:
         """Put the filled collection in the place of the old one; who still holds the old one may finish reading it."""
         serving, retired = places.serving(project_id), places.retired(project_id)
@@ -206,8 +229,8 @@ class Repair:
             self._collections.drop(name)
         _log.info("unfinished_rebuild_undone", collection=name)
 
-    def _is_of_another_model(self, project_id: str) -> bool:
-        found = self._collections.find(places.serving(project_id))
+    def _is_of_another_model(self, project_id: str, *, fresh: bool = False) -> bool:
+        found = self._collections.find(places.serving(project_id), fresh=fresh)
         return found is not None and found.model != self._writer.model
 
     def _pages(self, project_id: str, *, size: int = _PAGE_MEMORIES) -> Iterator[tuple[int, list[MemoryText]]]:

@@ -1,10 +1,11 @@
 """Brings memories into a collection: embeds what changed, stores it, removes what is gone. Knows no outbox."""
 
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from app.store.outbox import MemoryText
-from app.vectors import documents
+from app.vectors import counters, documents
 from app.vectors.chroma.collections import Collections, Model
 from app.vectors.documents import Document, Metadata
 from app.vectors.embedding import Vectors
@@ -40,7 +41,7 @@ class Writer:
         changed = [one for one in wanted if known.get(one.id, {}).get("text_hash") != one.text_hash]
         redescribed = [one for one in wanted if one not in changed and not _describes(known[one.id], one)]
         surplus = sorted(known.keys() - {document.id for document in wanted})
-        return Prepared(changed, self._embedding.embed([one.text for one in changed]), redescribed, surplus)
+        return Prepared(changed, self._embedded(changed), redescribed, surplus)
 
     def apply(self, name: str, prepared: Prepared, memory_ids: Collection[str]) -> None:
         """Store what was prepared for these memories, and only for these."""
@@ -62,6 +63,16 @@ class Writer:
     def bring(self, name: str, memories: Sequence[MemoryText]) -> None:
         """Prepare and apply at once."""
         self.apply(name, self.prepare(name, memories), {memory.id for memory in memories})
+
+    def _embedded(self, changed: Sequence[Document]) -> Vectors:
+        """Embed texts, and count them for whoever watches the rate."""
+        started = time.perf_counter()
+        with counters.EMBEDDING_FAILURES.count_exceptions():
+            vectors = self._embedding.embed([one.text for one in changed])
+        counters.EMBEDDING_SECONDS.inc(time.perf_counter() - started)
+        counters.EMBEDDED_TEXTS.inc(len(changed))
+        counters.EMBEDDED_MEMORIES.inc(len({documents.memory_id(one.id) for one in changed}))
+        return vectors
 
 
 def _describes(kept: Metadata, document: Document) -> bool:

@@ -9,7 +9,9 @@ import httpx
 import msgspec
 import structlog
 
+from app.vectors.chroma.access import STANDARD, Access
 from app.vectors.chroma.server import Server
+from app.vectors.chroma.vacuum import GoOn
 from app.vectors.failures import ChromaRefused, ConnectionLost, TimedOut, VectorsUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -19,7 +21,6 @@ State = Literal["connecting", "ready", "unavailable"]
 BACKOFF_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 2.0
 _NOT_CHROMA: Final = "What answers at that address is not Chroma."
-_DATABASE: Final = "/api/v2/tenants/default_tenant/databases/default_database"
 
 
 class CollectionGone(ChromaRefused):
@@ -52,8 +53,9 @@ class Connection:
     that a dead server costs its callers nothing and is not stormed when it comes back.
     """
 
-    def __init__(self, server: Server, *, backoff_seconds: float = BACKOFF_SECONDS) -> None:
+    def __init__(self, server: Server, *, access: Access = STANDARD, backoff_seconds: float = BACKOFF_SECONDS) -> None:
         self._server = server
+        self._access = access
         self._backoff_seconds = backoff_seconds
         self._lock = threading.Lock()
         self._link: _Link | None = None
@@ -105,6 +107,13 @@ class Connection:
         """Start the server afresh; calls on their way are tried again."""
         self._server.renew()
 
+    def vacuum(self, go_on: GoOn) -> None:
+        """Let the server vacuum its folder; calls fail meanwhile, and connect at once afterwards."""
+        try:
+            self._server.vacuum(go_on)
+        finally:
+            self._retry_at = 0.0
+
     def close(self) -> None:
         """Close the connection and stop the server, if it is ours."""
         with self._lock:
@@ -135,10 +144,13 @@ class Connection:
 
     def _connect(self, timeout_seconds: float) -> _Link:
         try:
-            client = httpx.Client(base_url=self._server.address(), trust_env=False)
+            address = self._server.address()
         except VectorsUnavailable as failure:
             self._back_off(failure)
             raise
+        client = httpx.Client(
+            base_url=address, headers=self._access.headers, verify=self._access.trusted, trust_env=False
+        )
         try:
             answer = self._request(client, "GET", "/api/v2/pre-flight-checks", None, timeout_seconds)
             return _Link(client, msgspec.convert(answer, Limits))
@@ -176,7 +188,7 @@ class Connection:
         _log.warning("chroma_unavailable", reason=str(failure), retry_seconds=self._backoff_seconds)
 
     def _exchange(self, link: _Link, method: str, path: str, body: Any, deadline: float) -> Any:
-        return self._request(link.client, method, _DATABASE + path, body, deadline - time.monotonic())
+        return self._request(link.client, method, self._access.path + path, body, deadline - time.monotonic())
 
     def _request(self, client: httpx.Client, method: str, path: str, body: Any, timeout_seconds: float) -> Any:
         if timeout_seconds <= 0:

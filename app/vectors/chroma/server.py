@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from app.vectors.chroma.folder import FolderLock
+from app.vectors.chroma.vacuum import GoOn, vacuum_owned
 from app.vectors.failures import ConnectionLost, NotInitialized
 
 _log = structlog.get_logger(__name__)
@@ -41,6 +42,9 @@ class Server(Protocol):
     def renew(self) -> None:
         """Start afresh at the next call of address()."""
 
+    def vacuum(self, go_on: GoOn) -> None:
+        """Give back what deleted vectors took; raise VectorsUnavailable when that cannot be done."""
+
     def close(self) -> None:
         """Stop what was started here."""
 
@@ -60,6 +64,9 @@ class RemoteServer:
     def renew(self) -> None:
         """Do nothing: it is not ours."""
 
+    def vacuum(self, go_on: GoOn) -> None:
+        """Do nothing: it is not ours."""
+
     def close(self) -> None:
         """Do nothing: it is not ours."""
 
@@ -77,10 +84,13 @@ class ChildServer:
         self._guard = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._address = ""
+        self._is_vacuumed = False
 
     def address(self) -> str:
         """Return the child's address; start it when it is not running. Raise NotInitialized when it cannot be."""
         with self._guard:
+            if self._is_vacuumed:
+                raise NotInitialized("The vector folder is being vacuumed.")
             if self._child is None or self._child.poll() is not None:
                 self._start()
             return self._address
@@ -89,6 +99,18 @@ class ChildServer:
         """Stop the child; the next call of address() starts another."""
         with self._guard:
             self._stop()
+
+    def vacuum(self, go_on: GoOn) -> None:
+        """Stop the child and vacuum the folder; who asks for the address meanwhile is refused, and not kept waiting."""
+        with self._guard:
+            lock = self._lock.acquire()
+            self._is_vacuumed = True
+            self._stop()
+        try:
+            if self._folder.exists():
+                vacuum_owned(self._folder, lock, go_on)
+        finally:
+            self._is_vacuumed = False
 
     def close(self) -> None:
         """Stop the child and leave the folder to others."""

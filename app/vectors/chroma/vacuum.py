@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +11,11 @@ from app.vectors.chroma.folder import FolderLock
 from app.vectors.failures import NotInitialized, OwnedElsewhere
 
 _TIMEOUT_SECONDS: Final = 600.0
+_POLL_SECONDS: Final = 0.05
 _COMMAND: Final = "import sys, chromadb_rust_bindings as chroma; chroma.cli(['chroma', *sys.argv[1:]])"
+
+GoOn = Callable[[], None]
+"""Called again and again meanwhile; raises to end it where it is, which SQLite undoes."""
 
 
 def vacuum(folder: Path) -> bool:
@@ -18,19 +24,29 @@ def vacuum(folder: Path) -> bool:
         return True
     lock = FolderLock(folder.with_name(folder.name + ".lock"), owner_name="maintenance")
     try:
-        lock.acquire()
+        vacuum_owned(folder, lock.acquire(), lambda: None)
     except OwnedElsewhere:
         return False
-    try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and a fixed command
-            [sys.executable, "-c", _COMMAND, "vacuum", "--path", str(folder), "--force"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
     finally:
         lock.release()
-    if done.returncode:
-        raise NotInitialized("The vector folder cannot be vacuumed.")
     return True
+
+
+def vacuum_owned(folder: Path, lock: int, go_on: GoOn) -> None:
+    """Vacuum a folder whose lock is held; it is passed on, so that nobody else has the folder before this ends."""
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    with subprocess.Popen(  # noqa: S603 - our own interpreter and a fixed command
+        [sys.executable, "-c", _COMMAND, "vacuum", "--path", str(folder), "--force"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(lock,),
+    ) as process:
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                go_on()
+                time.sleep(_POLL_SECONDS)
+        finally:
+            process.kill()
+    if process.returncode:
+        raise NotInitialized("The vector folder cannot be vacuumed.")
