@@ -42,7 +42,7 @@ def restore(file: Path, dry_run: bool, as_json: bool) -> None:
     place = _place()
     with console.failures_in_one_line(), _bar() as bar:
         if dry_run:
-            manifest = service.read(file)
+            manifest = service.read(file, place.dialect)
         else:
             task = bar.add_task("restoring", total=None)
             manifest = service.restore(file, place, progress=lambda step: bar.update(task, description=step))
@@ -54,8 +54,8 @@ def restore(file: Path, dry_run: bool, as_json: bool) -> None:
 
 def _place() -> Place:
     settings = console.loaded()
-    url = settings.resolved_database_url
-    return Place(Path(url.removeprefix("sqlite:///")), settings.data_dir.absolute() / "chroma")
+    vectors = settings.data_dir.absolute() / "chroma"
+    return Place(settings.owner_database_url, vectors, settings.resolved_database_url)
 
 
 def _bar() -> Progress:

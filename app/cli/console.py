@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 import msgspec
+import structlog
 from sqlalchemy.exc import DBAPIError
 
-from app import settings
+from app import logs
+from app import settings as app_settings
 from app.caller import Caller, server_owner
 from app.errors import AppError
 from app.services import teams
@@ -24,21 +26,27 @@ of_team = click.option("--team", required=True, metavar="TEAM", help="Id or slug
 def loaded() -> Settings:
     """Return the settings, or end the command with the line that says what is wrong with them."""
     try:
-        return settings.load()
+        return app_settings.load()
     except SettingsError as failure:
         raise click.ClickException(str(failure)) from failure
 
 
 @contextmanager
-def opened(*, upgraded: bool = True) -> Iterator[Database]:
-    """Yield the database, brought to head first unless the command is about just that; name failures in one line."""
-    url = loaded().resolved_database_url
+def opened(*, upgraded: bool = True, alone: bool = False) -> Iterator[Database]:
+    """Yield the database, brought to head first unless the command is about just that; name failures in one line.
+
+    `alone`: nobody else may use it meanwhile.
+    """
+    settings = loaded()
+    if not structlog.is_configured():
+        logs.configure("ERROR", settings.log_format)  # to standard error: standard output is for the reply
+    url = settings.owner_database_url
     with failures_in_one_line():
         database = Database(url)
         try:
-            with presence.using(url):
+            with presence.alone(url) if alone else presence.using(url):
                 if upgraded:
-                    migrations.upgrade(url)
+                    migrations.make_ready(url)
                 yield database
         finally:
             database.close()
@@ -52,7 +60,8 @@ def failures_in_one_line() -> Iterator[None]:
     except AppError as failure:
         raise click.ClickException(str(failure)) from failure
     except (DBAPIError, sqlite3.Error, OSError) as failure:
-        raise click.ClickException(f"{type(failure).__name__}: {getattr(failure, 'orig', failure)}") from failure
+        reason = " ".join(str(getattr(failure, "orig", failure)).split())
+        raise click.ClickException(f"{type(failure).__name__}: {reason}") from failure
 
 
 def within(database: Database, team: str) -> Caller:

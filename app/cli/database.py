@@ -16,8 +16,12 @@ def db() -> None:
 @click.argument("revision", default="head")
 def upgrade(revision: str) -> None:
     """Bring the database to REVISION, the newest by default."""
+    settings = console.loaded()
+    url = settings.owner_database_url
     with console.failures_in_one_line():
-        click.echo(f"at revision {migrations.upgrade(console.loaded().resolved_database_url, revision)}")
+        click.echo(f"at revision {migrations.upgrade(url, revision)}")
+        if (role := migrations.grant(url, settings.resolved_database_url)) is not None:
+            click.echo(f"the role {role} may use it")
 
 
 @db.command()
@@ -25,7 +29,7 @@ def upgrade(revision: str) -> None:
 def downgrade(revision: str) -> None:
     """Take the database back to REVISION; `base` empties it."""
     with console.failures_in_one_line():
-        click.echo(f"at revision {migrations.downgrade(console.loaded().resolved_database_url, revision)}")
+        click.echo(f"at revision {migrations.downgrade(console.loaded().owner_database_url, revision)}")
 
 
 @db.command()
@@ -33,7 +37,7 @@ def downgrade(revision: str) -> None:
 def current(as_json: bool) -> None:
     """Say which revision the database has, and which one this version knows."""
     with console.failures_in_one_line():
-        revision = migrations.current(console.loaded().resolved_database_url)
+        revision = migrations.current(console.loaded().owner_database_url)
     console.show(
         {"revision": revision, "head": migrations.head()},
         as_json=as_json,

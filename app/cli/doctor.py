@@ -23,7 +23,9 @@ def doctor(as_json: bool) -> None:
     with console.opened(upgraded=False) as database:
         index = vector_index.of(settings, database)
         try:
-            findings = list(service.examine(Patient(database, index, settings.data_dir)))
+            findings = list(
+                service.examine(Patient(database, index, settings.data_dir, settings.resolved_database_url))
+            )
         finally:
             if index is not None:
                 index.close()

@@ -28,7 +28,8 @@ def run(as_json: bool) -> None:
         Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar,
     ):
         task = bar.add_task("beginning", total=None)
-        report = service.run(database, progress=lambda step: bar.update(task, description=step))
+        days = console.loaded().audit_retention_days
+        report = service.run(database, audit_days=days, progress=lambda step: bar.update(task, description=step))
         bar.update(task, description="vacuuming the vectors")
         vectors_vacuumed = _vacuum_vectors()
     shown = {**camel(asdict(report)), "vectorsVacuumed": vectors_vacuumed}

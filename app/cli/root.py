@@ -5,8 +5,10 @@ import click
 from app.api.health import VERSION
 from app.cli import (
     adoption,
+    audit,
     backup,
     contract,
+    copying,
     database,
     doctor,
     erasure,
@@ -45,6 +47,7 @@ for command in (
     doctor.doctor,
     erasure.erase,
     retention.retention,
+    audit.audit,
     maintenance.maintenance,
     transfer.export,
     transfer.import_,
@@ -52,3 +55,4 @@ for command in (
 ):
     main.add_command(command)
 legacy.legacy.add_command(adoption.adopt_vectors)
+database.db.add_command(copying.copy)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
@@ -24,6 +25,8 @@ from app.vectors.index import VectorIndex
 
 _POLL_SECONDS = 0.2
 _WAIT_SECONDS = 30.0
+_WATCH_SECONDS = 1.0
+_WATCHED = ("memories", "indexed", "pending", "failed", "skipped")
 
 _of_team = click.option("--team", metavar="TEAM", help="Id or slug of the team; all teams when left out.")
 _of_project = click.option("--project", metavar="PROJECT", help="Id or slug of one project; needs --team.")
@@ -38,19 +41,22 @@ def vectors() -> None:
 @vectors.command()
 @_of_team
 @_of_project
+@click.option("--watch", is_flag=True, help="Look every second, until nothing is pending; with --json a line a look.")
 @console.as_json
-def status(team: str | None, project: str | None, as_json: bool) -> None:
+def status(team: str | None, project: str | None, watch: bool, as_json: bool) -> None:
     """Say how the index stands, and how far each project is mirrored."""
     with opened() as (database, index):
         caller, project_id = _reach(database, team, project)
+        if watch:
+            _watch(database, required(index), caller, project_id, as_json=as_json)
+            return
         state = _state(index)
-        with database.read() as connection:
-            found = service.status(connection, caller, index, project_id=project_id)
-    columns = ("project_id", "memories", "indexed", "pending", "failed", "skipped", "oldest_pending_seconds")
-    table = console.table([asdict(one) for one in found.projects], columns)
+        found = _status(database, index, caller, project_id)
     headline = f"{state}: {found.last_error}" if found.last_error else state
     console.show(
-        camel(asdict(found)) | {"state": state}, as_json=as_json, text=lambda _: f"{headline}\n{table}".rstrip()
+        camel(asdict(found)) | {"state": state},
+        as_json=as_json,
+        text=lambda _: f"{headline}\n{_project_table(found)}".rstrip(),
     )
 
 
@@ -96,6 +102,32 @@ def backfill(team: str | None, project: str | None, failed: bool, dry_run: bool,
 def rebuild(team: str | None, project: str | None, dry_run: bool, as_json: bool) -> None:
     """Make collections anew while the old ones answer."""
     _repair("rebuild", team, project, as_json=as_json, dry_run=dry_run)
+
+
+def _status(database: Database, index: VectorIndex | None, caller: Caller, project_id: str | None) -> service.Status:
+    with database.read() as connection:
+        return service.status(connection, caller, index, project_id=project_id)
+
+
+def _project_table(found: service.Status) -> str:
+    columns = ("project_id", "memories", "indexed", "pending", "failed", "skipped", "oldest_pending_seconds")
+    return console.table([asdict(one) for one in found.projects], columns)
+
+
+def _watch(database: Database, index: VectorIndex, caller: Caller, project_id: str | None, *, as_json: bool) -> None:
+    """Look at the outbox until it is empty. Not at the index: whoever is to fill it must be able to have it."""
+    with progress_bar("mirrored") as progress:
+        while True:
+            found = _status(database, index, caller, project_id)
+            counts = {name: sum(getattr(one, name) for one in found.projects) for name in _WATCHED}
+            if as_json:
+                click.echo(msgspec.json.encode({**counts, "projects": camel([asdict(one) for one in found.projects])}))
+            progress(counts["indexed"] + counts["skipped"], counts["memories"])
+            if not counts["pending"]:
+                break
+            time.sleep(_WATCH_SECONDS)
+    if not as_json:
+        click.echo(_project_table(found))
 
 
 def _state(index: VectorIndex | None) -> str:
@@ -149,7 +181,14 @@ def _repair(
                 with database.read() as connection:
                     sizes = service.reach(connection, caller.team_id, project_id)
                 result = service.perform(
-                    database, index, repair, sizes, dry_run=dry_run, only_failed=only_failed, progress=progress
+                    database,
+                    index,
+                    repair,
+                    sizes,
+                    dry_run=dry_run,
+                    only_failed=only_failed,
+                    progress=progress,
+                    everywhere=caller.team_id is None,
                 )
     console.show(result, as_json=as_json, text=_as_text)
 
