@@ -1,11 +1,11 @@
 """What every test stands on: a migrated database copied per test, a real server on loopback, and keys of teams."""
 
-import shutil
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,29 +17,94 @@ import uvicorn
 from structlog.testing import capture_logs
 
 from app.caller import EVERYTHING, Caller, server_owner
+from app.clock import new_id
 from app.main import create_app
 from app.services import credentials, keys, projects, teams
 from app.settings import Settings
-from app.store import migrations
 from app.store.database import Database
+from tests import postgresql
+from tests.postgresql import Cluster
+from tests.serving import Home
+from tests.stores import PostgresqlStores, SqliteStores, Stores, of_folder
+
+DIALECT = "dialect"
+DIALECTS = ("sqlite", "postgresql")
+NO_POSTGRESQL = "PostgreSQL's programs (initdb, pg_ctl) are not installed: nothing was tried on it"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the markers of tests that are about one dialect."""
+    config.addinivalue_line("markers", "sqlite: about SQLite alone: its file, its locks, its pages")
+    config.addinivalue_line("markers", "postgresql: about PostgreSQL alone: its roles, its policies")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is about one dialect alone where it is another; what says nothing of it runs once."""
+    items[:] = [item for item in items if not _is_of_another_dialect(item)]
+    for item in items:
+        item.user_properties.append((DIALECT, _dialect(item)))
+
+
+def _is_of_another_dialect(item: pytest.Item) -> bool:
+    own = _dialect(item)
+    return own is not None and any(item.get_closest_marker(other) for other in DIALECTS if other != own)
+
+
+def _dialect(item: pytest.Item) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("stores") if callspec else None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests passed on each dialect, and whether one could not be tried at all."""
+    passed = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
+    counts = Counter(dict(report.user_properties).get(DIALECT) for report in passed)
+    for dialect in DIALECTS:
+        terminalreporter.write_line(f"{counts[dialect]} tests passed on {dialect}")
+    terminalreporter.write_line(f"{counts[None]} tests passed that need no database of either")
+    if postgresql.binaries() is None:
+        terminalreporter.write_line(NO_POSTGRESQL, red=True)
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database at head, made by the real migrations once."""
-    path = tmp_path_factory.mktemp("template") / "cmem.db"
-    migrations.upgrade(f"sqlite:///{path}")
-    return path
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server, started by the first test that asks for it."""
+    programs = postgresql.binaries()
+    if programs is None:
+        pytest.skip(NO_POSTGRESQL)
+    with postgresql.running(programs) as started:
+        yield started
+
+
+@pytest.fixture(scope="session", params=DIALECTS)
+def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """Where databases come from: whatever uses this is tried on each dialect."""
+    if request.param == "sqlite":
+        return SqliteStores(tmp_path_factory.mktemp("template") / "cmem.db")
+    return PostgresqlStores(request.getfixturevalue("cluster"))
 
 
 @pytest.fixture
-def database(template: Path, tmp_path: Path) -> Iterator[Database]:
+def database(stores: Stores, tmp_path: Path) -> Iterator[Database]:
     """An empty database of this test's own."""
-    path = tmp_path / "cmem.db"
-    shutil.copy(template, path)
-    opened = Database(f"sqlite:///{path}")
-    yield opened
-    opened.close()
+    with of_folder(stores, tmp_path) as url, closing(Database(url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def unborn(cluster: Cluster) -> Iterator[str]:
+    """A PostgreSQL database without any table, as the role that owns it."""
+    name = f"unborn_{new_id().replace('-', '')}"
+    cluster.create(name)
+    yield cluster.url(postgresql.OWNER, name)
+    cluster.drop(name)
+
+
+@pytest.fixture
+def home(stores: Stores, tmp_path: Path) -> Iterator[Home]:
+    """Where processes of this test's own are the first to keep anything."""
+    yield Home(tmp_path, stores.first_settings(tmp_path))
+    stores.forget(tmp_path)
 
 
 @dataclass(frozen=True)
@@ -67,16 +132,14 @@ class Server:
 
 
 @contextmanager
-def servers(template: Path, folder: Path) -> Iterator[Callable[..., Server]]:
+def servers(stores: Stores, folder: Path) -> Iterator[Callable[..., Server]]:
     """Yield a function that starts servers with the settings given; all stop in the end."""
     running: list[tuple[uvicorn.Server, threading.Thread, Database]] = []
 
     def start(**settings: object) -> Server:
-        chosen = Settings(_env_file=None, **{"data_dir": folder, "vectors": "off", "log_level": "ERROR", **settings})  # type: ignore[call-arg, arg-type]
-        path = chosen.data_dir / "cmem.db"
-        if not path.exists():
-            chosen.data_dir.mkdir(parents=True, exist_ok=True)
-            shutil.copy(template, path)
+        standard = {"data_dir": folder, "vectors": "off", "log_level": "ERROR", **settings}
+        standard = {**stores.settings(Path(str(standard["data_dir"]))), **standard}
+        chosen = Settings(_env_file=None, **standard)  # type: ignore[call-arg, arg-type]
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(create_app(chosen), log_config=None, access_log=False)
         server = uvicorn.Server(config)
@@ -95,16 +158,16 @@ def servers(template: Path, folder: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def start_server(template: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def start_server(stores: Stores, tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Start servers of this test's own, with the settings given; all stop with the test."""
-    with servers(template, tmp_path) as start:
+    with of_folder(stores, tmp_path), servers(stores, tmp_path) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
-def server(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server with the default settings of tests, for all of them: a test's own are the teams that it makes."""
-    with servers(template, tmp_path_factory.mktemp("server")) as start:
+    with servers(stores, tmp_path_factory.mktemp("server")) as start:
         yield start()
 
 

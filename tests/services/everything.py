@@ -1,5 +1,7 @@
 """A project with every field of every row filled, in three scripts: what an export must not lose."""
 
+from sqlalchemy import select
+
 from app.caller import Caller
 from app.clock import new_id
 from app.services import events, memories, projects, sessions
@@ -113,7 +115,9 @@ def _memory(connection, caller: Caller, project_id: str, session_id: str, number
 
 def _add_sources(connection, project_id: str) -> None:
     """Give every third memory no source, every third one, and every third two."""
-    found = connection.exec_driver_sql("SELECT id, team_id, seq FROM memory_items WHERE project_id = ?", (project_id,))
+    item = memory_items.c
+    of_project = item.project_id == project_id
+    found = connection.execute(select(item.id, item.team_id, item.seq).where(of_project).order_by(item.seq)).all()
     rows = [
         {
             "id": new_id(),

@@ -1,6 +1,5 @@
 """A store with memories in it, and the questions that tests ask it."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -10,19 +9,10 @@ from typing import Any
 from app.caller import Caller, server_owner
 from app.services import memories, projects, teams
 from app.services.search import Asked, Found, Searching
-from app.store import migrations
 from app.store.database import Database
-from app.store.fulltext import sqlite
+from app.store.fulltext import dialects
 from app.store.records import Memory
-
-
-def empty_store(path: Path) -> Path:
-    """Install the schema and the team `default` at a path."""
-    url = f"sqlite:///{path}"
-    migrations.upgrade(url)
-    with closing(Database(url)) as database, database.write() as connection:
-        teams.create(connection, server_owner(), name="default")
-    return path
+from tests.stores import Stores, of_folder
 
 
 @dataclass(frozen=True)
@@ -66,10 +56,11 @@ class Library:
 
 
 @contextmanager
-def opened(template: Path, path: Path) -> Iterator[Library]:
-    """Open a copy of an empty store with a project `library`."""
-    with closing(Database(f"sqlite:///{shutil.copyfile(template, path)}")) as database:
+def opened(stores: Stores, folder: Path) -> Iterator[Library]:
+    """Open the empty store of a folder, with a team `default` and a project `library`."""
+    with of_folder(stores, folder) as url, closing(Database(url)) as database:
         with database.write() as connection:
-            caller = server_owner().within(teams.find(connection, server_owner(), "default").id)
+            caller = server_owner().within(teams.create(connection, server_owner(), name="default").id)
             project_id = projects.create(connection, caller, name="library").id
-        yield Library(database, caller, project_id, Searching(sqlite, recency_half_life_days=90.0))
+        searching = Searching(dialects.of(database.dialect), recency_half_life_days=90.0)
+        yield Library(database, caller, project_id, searching)

@@ -8,14 +8,9 @@ from tests.services import library
 DAY = 1_779_235_200_000  # 2026-05-20
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
-
-
 @pytest.fixture
-def shelf(template, tmp_path):
-    with library.opened(template, tmp_path / "cmem.db") as opened:
+def shelf(stores, tmp_path):
+    with library.opened(stores, tmp_path) as opened:
         yield opened
 
 

@@ -23,14 +23,9 @@ CHAT = (
 )
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
-
-
 @pytest.fixture
-def shelf(template, tmp_path):
-    with library.opened(template, tmp_path / "cmem.db") as opened:
+def shelf(stores, tmp_path):
+    with library.opened(stores, tmp_path) as opened:
         yield opened
 
 

@@ -1,6 +1,7 @@
 """Erasing a person leaves nothing of theirs, nothing of others' is touched, and the receipt tells the truth."""
 
 import pytest
+from sqlalchemy import text
 
 from app.caller import EVERYTHING, Caller, server_owner
 from app.errors import Forbidden, Invalid
@@ -8,7 +9,7 @@ from app.services import erasure, events, maintenance, memories, projects, sessi
 from app.services.erasure import Selector
 from app.store.database import Database
 from tests.conftest import make_key
-from tests.services.test_maintenance import holding
+from tests.services.test_maintenance import kept_in
 
 WORD = "confidentialword"
 
@@ -22,24 +23,23 @@ def owner(database: Database) -> Caller:
 def person(database: Database, owner: Caller, name: str) -> Caller:
     """Return a caller with a key of a member of the team."""
     with database.write() as connection:
-        connection.exec_driver_sql(
-            "INSERT OR IGNORE INTO team_members VALUES (?, ?, 'owner', 0, 0)", (owner.team_id, name)
-        )
+        sql = "INSERT INTO team_members VALUES (:team, :user, 'owner', 0, 0) ON CONFLICT DO NOTHING"
+        connection.execute(text(sql), {"team": owner.team_id, "user": name})
     make_key(database, owner, user_id=name, scopes=(EVERYTHING,), name=name)
     with database.read() as connection:
-        key_id = connection.exec_driver_sql("SELECT id FROM api_keys WHERE user_id = ?", (name,)).scalar_one()
+        key_id = connection.scalar(text("SELECT id FROM api_keys WHERE user_id = :user"), {"user": name})
     return Caller(team_id=owner.team_id, key_id=key_id, user_id=name, scopes=frozenset({EVERYTHING}))
 
 
-def write(database: Database, who: Caller, project_id: str, text: str, platform: str = "claude") -> None:
+def write(database: Database, who: Caller, project_id: str, word: str, platform: str = "claude") -> None:
     """Leave a session with an event and a memory, and a memory besides."""
     with database.write() as connection:
         start = sessions.Start(
             project_id=project_id,
-            external_session_id=text,
+            external_session_id=word,
             platform_source=platform,
-            metadata={"person": text},
-            title=text,
+            metadata={"person": word},
+            title=word,
         )
         session, _ = sessions.start(connection, who, start)
         for session_id in (session.id, None):
@@ -47,10 +47,10 @@ def write(database: Database, who: Caller, project_id: str, text: str, platform:
                 project_id=project_id,
                 kind="manual",
                 type="manual",
-                text=text,
+                text=word,
                 server_session_id=session_id,
                 platform_source=platform,
-                metadata={"person": text},
+                metadata={"person": word},
             )
             memories.add(connection, who, new)
         event = events.NewEvent(
@@ -59,7 +59,7 @@ def write(database: Database, who: Caller, project_id: str, text: str, platform:
             event_type="e",
             occurred_at_epoch=1,
             server_session_id=session.id,
-            payload={"text": text},
+            payload={"text": word},
             platform_source=platform,
         )
         events.add(connection, who, event)
@@ -70,8 +70,8 @@ def project(database: Database, owner: Caller) -> str:
     """A project in which ada and bob have written."""
     with database.write() as connection:
         project_id = projects.create(connection, owner, name="p").id
-    for name, text, platform in (("ada", WORD, "codex"), ("bob", "harmless", "claude")):
-        write(database, person(database, owner, name), project_id, text, platform)
+    for name, word, platform in (("ada", WORD, "codex"), ("bob", "harmless", "claude")):
+        write(database, person(database, owner, name), project_id, word, platform)
     return project_id
 
 
@@ -101,12 +101,12 @@ def test_everything_of_a_person_goes_and_the_rest_stays(
             assert WORD not in str(rows)
 
 
-def test_it_is_off_the_disk_after_maintenance(database: Database, owner: Caller, project: str):
-    """In no file of the data folder."""
+def test_it_is_nowhere_after_maintenance(database: Database, owner: Caller, project: str):
+    """In no file of SQLite's, in no row of PostgreSQL's."""
     erasure.erase(database, owner, Selector(actor="ada"), dry_run=False)
     maintenance.run(database)
 
-    assert holding(database.path.parent, WORD) == []
+    assert kept_in(database, WORD) == []
 
 
 def test_another_teams_rows_stay(database: Database, owner: Caller, project: str):
@@ -118,8 +118,8 @@ def test_another_teams_rows_stay(database: Database, owner: Caller, project: str
     erasure.erase(database, owner, Selector(platform_source="codex"), dry_run=False)
 
     with database.read() as connection:
-        sql = "SELECT count(*) FROM memory_items WHERE team_id = ?"
-        assert connection.exec_driver_sql(sql, (other.team_id,)).scalar_one() == 2
+        sql = "SELECT count(*) FROM memory_items WHERE team_id = :team"
+        assert connection.scalar(text(sql), {"team": other.team_id}) == 2
 
 
 def test_an_erasure_is_on_record_without_saying_who(database: Database, owner: Caller, project: str):

@@ -10,9 +10,9 @@ import pytest
 
 from app.services.search import Asked, Found, Searching
 from app.store.database import Database
-from app.store.fulltext import Filters, sqlite
+from app.store.fulltext import Filters, dialects
 from app.vectors.index import Choice, VectorIndex
-from tests.vectors.library import Library
+from tests.vectors.library import Library, opened
 
 PORTS = "Deployments were moved to a container orchestrator"
 KEYS = "Signing keys rotate weekly without downtime"
@@ -21,27 +21,25 @@ CHINESE = "数据库连接超时，重启后恢复"
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
+def shelf(stores, tmp_path_factory):
     """A library with an index in step; tests only ask it."""
-    opened = Library(tmp_path_factory.mktemp("hybrid"))
-    for narrative in (PORTS, KEYS, CAKE, CHINESE, *(f"Meeting note number {n}" for n in range(40))):
-        opened.add(narrative=narrative)
-    opened.index.mirror.drain()
-    yield opened
-    opened.close()
+    with opened(stores, tmp_path_factory.mktemp("hybrid")) as library:
+        for narrative in (PORTS, KEYS, CAKE, CHINESE, *(f"Meeting note number {n}" for n in range(40))):
+            library.add(narrative=narrative)
+        library.index.mirror.drain()
+        yield library
 
 
 @pytest.fixture
-def own(tmp_path):
+def own(stores, tmp_path):
     """A library that a test changes."""
-    opened = Library(tmp_path)
-    yield opened
-    opened.close()
+    with opened(stores, tmp_path) as library:
+        yield library
 
 
 def ask(shelf: Library, query: str, **options) -> Found:
     index = options.pop("index", shelf.index)
-    searching = Searching(sqlite, recency_half_life_days=90.0, index=index)
+    searching = Searching(dialects.of(shelf.database.dialect), recency_half_life_days=90.0, index=index)
     asked = Asked(**{"project_ids": (shelf.project_id,), "query": query, **options})
     with closing(searching):
         return searching.search(shelf.database, shelf.caller, asked)
@@ -181,7 +179,7 @@ def test_who_waits_for_the_index_holds_no_connection(own, hanging_url):
     with (
         closing(Database(own.database.url, readers=1)) as single,
         index_at(own, hanging_url) as index,
-        closing(Searching(sqlite, recency_half_life_days=90.0, index=index)) as searching,
+        closing(Searching(dialects.of(single.dialect), recency_half_life_days=90.0, index=index)) as searching,
         ThreadPoolExecutor(1) as other,
     ):
         asked = Asked(project_ids=(own.project_id,), query="signing keys")

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -16,41 +15,16 @@ from app.legacy import reader
 from app.legacy.shapes import LegacyMemory, Rules
 from app.services import legacy_import, memories, projects, sessions, teams
 from app.services.legacy_import import Counts, Destination
-from app.store import migrations
-from app.store.database import Database
 from tests.legacy import builders
 from tests.legacy.builders import MARCH
 
 ALL = ("sessions", "observations", "summaries", "prompts")
 
 
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory):
-    path = tmp_path_factory.mktemp("template") / "cmem.db"
-    url = f"sqlite:///{path}"
-    migrations.upgrade(url)
-    with closing(Database(url)) as database, database.write() as connection:
-        teams.create(connection, server_owner(), name="default")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(truncate)")
-    return path
-
-
-@pytest.fixture
-def store_path(empty_store, tmp_path):
-    return Path(shutil.copyfile(empty_store, tmp_path / "cmem.db"))
-
-
-@pytest.fixture
-def database(store_path):
-    with closing(Database(f"sqlite:///{store_path}")) as opened:
-        yield opened
-
-
 @pytest.fixture
 def caller(database) -> Caller:
-    with database.read() as connection:
-        return server_owner().within(teams.find(connection, server_owner(), "default").id)
+    with database.write() as connection:
+        return server_owner().within(teams.create(connection, server_owner(), name="default").id)
 
 
 @pytest.fixture
@@ -77,10 +51,10 @@ def run(database, caller, path):
 
 
 @pytest.fixture
-def rows(store_path):
+def rows(database):
     def select(statement: str) -> list[tuple]:
-        with closing(sqlite3.connect(store_path)) as connection:
-            return connection.execute(statement).fetchall()
+        with database.read() as connection:
+            return list(map(tuple, connection.exec_driver_sql(statement)))
 
     return select
 
@@ -357,7 +331,7 @@ from app.legacy.shapes import LegacyMemory, Rules
 from app.services import legacy_import, teams
 from app.store.database import Database
 
-database = Database(f"sqlite:///{sys.argv[1]}")
+database = Database(sys.argv[1])
 with database.read() as connection:
     caller = server_owner().within(teams.find(connection, server_owner(), "default").id)
 
@@ -370,12 +344,12 @@ with reader.opened(Path(sys.argv[2]), Rules()) as source:
 """
 
 
-def test_killed_half_way_and_run_again_it_ends_the_same(run, source, store_path, path, tmp_path, rows):
+def test_killed_half_way_and_run_again_it_ends_the_same(run, source, database, path, tmp_path, rows):
     """A run that is killed leaves whole transactions, and the next one brings the rest."""
     for number in range(1_000):
         builders.add_observation(source, f"row {number}")
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_HALF_WAY, store_path, path],
+        [sys.executable, "-c", KILLED_HALF_WAY, database.url, path],
         check=False,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )

@@ -1,38 +1,53 @@
 """Maintenance: deleted text is in no file, the file shrinks, the log is empty, and twice is safe."""
 
-import sqlite3
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from app.clock import now_ms
 from app.services import integrity, maintenance, memories, projects, purging, retention, sessions
 from app.services.retention_rules import Rule
+from app.store.database import Database
 from app.store.fulltext import Filters
+from app.store.models import metadata
 from tests.services import library
 from tests.services.library import Library
+from tests.store import raw_writer
+from tests.stores import Stores
 
 MARKER = "xylophonemarkerword"
 MARKERS = [MARKER, "蝾螈标记"]
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
-
-
 @pytest.fixture
-def books(template: Path, tmp_path: Path) -> Iterator[Library]:
+def books(stores: Stores, tmp_path: Path) -> Iterator[Library]:
     (tmp_path / "data").mkdir()
-    with library.opened(template, tmp_path / "data" / "cmem.db") as opened:
+    with library.opened(stores, tmp_path / "data") as opened:
         yield opened
 
 
-def holding(folder: Path, text: str) -> list[str]:
+def kept_in(database: Database, marker: str) -> list[str]:
+    """Return where a text is found: in files of SQLite's, with the free pages and the log; in PostgreSQL's tables."""
+    if database.dialect == "sqlite":
+        return holding(database.path.parent, marker)
+    with database.read() as connection:
+        return [
+            table
+            for table in (*metadata.tables, "memory_items_fts")
+            if connection.scalar(
+                text(f"SELECT count(*) FROM {table} AS kept WHERE strpos(kept::text, :marker) > 0"), {"marker": marker}
+            )
+        ]
+
+
+def holding(folder: Path, marker: str) -> list[str]:
     """Return the files of a folder in which a text is found, as it is or as FTS5 keeps its words."""
-    return [path.name for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+    return [path.name for path in folder.rglob("*") if path.is_file() and marker.encode() in path.read_bytes()]
 
 
 def fill(books: Library) -> str:
@@ -82,27 +97,28 @@ def by_retention(books: Library, session_id: str) -> None:
 
 
 def by_another_program(books: Library, session_id: str) -> None:
-    with closing(sqlite3.connect(books.database.path)) as connection:
-        connection.execute("DELETE FROM memory_items WHERE type = 'marked'")
-        connection.commit()
+    with closing(raw_writer.opened(books.database.url)) as raw:
+        raw.run("DELETE FROM memory_items WHERE type = 'marked'")
 
 
 WAYS = [by_filter, one_by_one, by_session, by_project, by_purge, by_retention, by_another_program]
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("forget", WAYS)
-def test_deleted_text_is_in_no_file_afterwards(books: Library, forget: Callable[[Library, str], None]):
-    """Whichever way it was deleted: not in rows, full text, neighbours, free pages or the log."""
+def test_deleted_text_is_nowhere_afterwards(books: Library, forget: Callable[[Library, str], None]):
+    """Whichever way it was deleted: not in rows, full text, neighbours, SQLite's free pages or its log."""
     session_id = fill(books)
-    assert holding(books.database.path.parent, MARKER) != []
+    assert kept_in(books.database, MARKER) != []
 
     forget(books, session_id)
     maintenance.run(books.database)
 
-    assert [holding(books.database.path.parent, marker) for marker in MARKERS] == [[], []]
+    assert [kept_in(books.database, marker) for marker in MARKERS] == [[], []]
     assert integrity.faults(books.database) == []
 
 
+@pytest.mark.sqlite
 def test_the_file_gives_back_what_was_deleted(books: Library):
     """Twenty megabytes in, most of them out again."""
     books.remember_all(
@@ -118,6 +134,7 @@ def test_the_file_gives_back_what_was_deleted(books: Library):
     assert books.database.path.stat().st_size < before / 5
 
 
+@pytest.mark.sqlite
 def test_the_log_is_empty_afterwards(books: Library):
     """Also when it had grown."""
     fill(books)
@@ -126,9 +143,10 @@ def test_the_log_is_empty_afterwards(books: Library):
     assert books.database.path.with_name("cmem.db-wal").stat().st_size == 0
 
 
+@pytest.mark.sqlite
 def test_a_reader_at_work_only_puts_the_log_off(books: Library, monkeypatch: pytest.MonkeyPatch):
     """The report says so, and the rest is done."""
-    monkeypatch.setattr("app.store.compaction._CHECKPOINT_TRIES", 1)
+    monkeypatch.setattr("app.store.care.sqlite_compaction._CHECKPOINT_TRIES", 1)
     fill(books)
     with books.database.read() as connection:
         connection.exec_driver_sql("SELECT count(*) FROM memory_items").scalar_one()
@@ -164,6 +182,34 @@ def test_a_server_runs_it_a_day_after_the_last_time(books: Library, monkeypatch:
     daily.look()
 
     assert runs(books) == 1
+
+
+def test_several_servers_run_it_once(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """Whoever comes while another is at it leaves it to him, and whoever comes later finds it done."""
+    later = now_ms() + 86_400_001
+    monkeypatch.setattr(maintenance, "now_ms", lambda: later)
+    begun = threading.Barrier(8)
+
+    def look(_: int) -> None:
+        with closing(Database(books.database.url)) as mine:
+            begun.wait(timeout=30)
+            maintenance.Daily(mine).look()
+
+    with ThreadPoolExecutor(8) as replicas:
+        list(replicas.map(look, range(8)))
+
+    assert runs(books) == 1
+
+
+def test_a_server_that_comes_while_another_is_at_it_does_not_wait(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """It has other things to do."""
+    later = now_ms() + 86_400_001
+    monkeypatch.setattr(maintenance, "now_ms", lambda: later)
+
+    with closing(Database(books.database.url)) as other, other.alone("maintenance", wait=False) as is_others:
+        maintenance.Daily(books.database).look()
+
+    assert (is_others, runs(books)) == (True, 0)
 
 
 def test_a_server_that_stops_ends_it_where_it_is(books: Library, monkeypatch: pytest.MonkeyPatch):

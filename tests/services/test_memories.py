@@ -10,6 +10,8 @@ from app.caller import MEMORIES_READ, MEMORIES_WRITE, Caller
 from app.errors import Forbidden
 from app.services import memories
 from app.services.memories import content_hash
+from app.store.care import dialects as care
+from app.store.fulltext import Scope, dialects
 from tests.services.conftest import Place
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -84,8 +86,8 @@ def test_a_raw_change_makes_old_words_unfindable(place: Place):
             changes = {"text": f"word{number}"}
             memories.change(connection, place.caller, memory.id, changes, precondition=lambda _: True)
 
+    full_text, scope = dialects.of(place.database.dialect), Scope(place.caller.team_id, (place.project_id,))
     with place.database.read() as connection:
-        match = "SELECT count(*) FROM memory_items_fts WHERE memory_items_fts MATCH ?"
-        found = [connection.exec_driver_sql(match, (f"word{number}",)).scalar_one() for number in range(101)]
-        entries = connection.exec_driver_sql("SELECT count(*) FROM memory_items_fts_docsize").scalar_one()
-    assert (found, entries) == ([0] * 100 + [1], 1)
+        found = [len(full_text.find(connection, scope, (((f"word{number}",),),), limit=9)) for number in range(101)]
+    assert found == [0] * 100 + [1]
+    assert care.of(place.database.dialect).is_full_text_whole(place.database)

@@ -6,14 +6,9 @@ from app.services import integrity, memories, neighbours, sessions
 from tests.services import library
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
-
-
 @pytest.fixture
-def shelf(template, tmp_path):
-    with library.opened(template, tmp_path / "cmem.db") as opened:
+def shelf(stores, tmp_path):
+    with library.opened(stores, tmp_path) as opened:
         yield opened
 
 

@@ -7,9 +7,9 @@ import pytest
 from app.services import related
 from app.services.related import Relations
 from app.services.search import Searching
-from app.store.fulltext import sqlite
+from app.store.fulltext import dialects
 from app.vectors.index import Choice, VectorIndex
-from tests.vectors.library import Library
+from tests.vectors.library import Library, opened
 
 PORTS = "Deployments were moved to a container orchestrator"
 CUBE = "We run everything on kubernetes now"
@@ -17,14 +17,13 @@ CAKE = "We baked an apple cake for the birthday"
 
 
 @pytest.fixture
-def shelf(tmp_path):
-    opened = Library(tmp_path)
-    yield opened
-    opened.close()
+def shelf(stores, tmp_path):
+    with opened(stores, tmp_path) as library:
+        yield library
 
 
 def ask(shelf: Library, memory_id: str, index: VectorIndex | None) -> Relations:
-    searching = Searching(sqlite, recency_half_life_days=90.0, index=index)
+    searching = Searching(dialects.of(shelf.database.dialect), recency_half_life_days=90.0, index=index)
     with closing(searching):
         return related.to(searching, shelf.database, shelf.caller, memory_id, limit=10)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from app.clock import now_ms
 from app.errors import Invalid
@@ -18,18 +19,14 @@ from app.services.retention_rules import Rule
 from app.store.models import memory_sources
 from tests.services import library
 from tests.services.library import Library
+from tests.stores import Stores
 
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
-
-
 @pytest.fixture
-def books(template: Path, tmp_path: Path) -> Iterator[Library]:
-    with library.opened(template, tmp_path / "cmem.db") as opened:
+def books(stores: Stores, tmp_path: Path) -> Iterator[Library]:
+    with library.opened(stores, tmp_path) as opened:
         yield opened
 
 
@@ -47,9 +44,9 @@ def run(books: Library, *, dry_run: bool = False) -> retention.Outcome:
 
 
 def left(books: Library) -> list[str]:
-    sql = "SELECT narrative FROM memory_items WHERE project_id = ? ORDER BY created_at_epoch, seq"
+    sql = "SELECT narrative FROM memory_items WHERE project_id = :project ORDER BY created_at_epoch, seq"
     with books.database.read() as connection:
-        return list(connection.exec_driver_sql(sql, (books.project_id,)).scalars())
+        return list(connection.scalars(text(sql), {"project": books.project_id}))
 
 
 def test_without_rules_nothing_goes(books: Library):
@@ -208,7 +205,7 @@ def test_a_run_is_on_record_with_its_counts(books: Library):
         assert list(connection.exec_driver_sql(sql).scalars()) == [PURGE_BATCH, PURGE_BATCH, 100]
 
 
-def test_a_killed_run_ends_the_same_the_next_time(books: Library):
+def test_a_killed_run_ends_the_same_the_next_time(books: Library, tmp_path: Path):
     """kill -9 after the first batch; the second run removes the rest."""
     books.remember_all([{"narrative": f"{number}", **aged(100)} for number in range(2 * PURGE_BATCH)])
     books.remember("young")
@@ -221,7 +218,7 @@ def test_a_killed_run_ends_the_same_the_next_time(books: Library):
         "    open(sys.argv[2], 'w').close(); return delete(*given, **named)\n"
         "purging.delete_rows = once; list(retention.run_all(Database(sys.argv[1])))"
     )
-    marker = books.database.path.with_name("first batch is done")
+    marker = tmp_path / "first batch is done"
     died = subprocess.run(
         [sys.executable, "-c", script, books.database.url, str(marker)],
         env=os.environ | {"PYTHONPATH": str(Path(retention.__file__).parents[2])},

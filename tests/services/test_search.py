@@ -1,6 +1,9 @@
 """Search by words, through the real store."""
 
+from contextlib import closing
+
 import pytest
+from sqlalchemy import text
 
 from app.caller import Caller
 from app.errors import Forbidden, Invalid
@@ -8,23 +11,19 @@ from app.services import integrity, keyword_leg, sessions
 from app.services.search import Asked
 from app.store.fulltext import Filters, postings
 from tests.services import library
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
+from tests.store import raw_writer
 
 
 @pytest.fixture
-def shelf(template, tmp_path):
-    with library.opened(template, tmp_path / "cmem.db") as opened:
+def shelf(stores, tmp_path):
+    with library.opened(stores, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def shown(template, tmp_path_factory):
+def shown(stores, tmp_path_factory):
     """A shelf that tests only ask."""
-    with library.opened(template, tmp_path_factory.mktemp("shown") / "cmem.db") as opened:
+    with library.opened(stores, tmp_path_factory.mktemp("shown")) as opened:
         opened.remember_all([{"narrative": narrative} for narrative in SHOWN])
         yield opened
 
@@ -145,16 +144,16 @@ def test_what_is_deleted_or_changed_is_found_no_more(shelf):
     row = shelf.remember("gasket")
     assert shelf.narratives("gasket") == ["gasket"]
     with shelf.database.write() as connection:
-        connection.exec_driver_sql("UPDATE memory_items SET narrative = 'bearing' WHERE seq = ?", (row.seq,))
+        connection.execute(text("UPDATE memory_items SET narrative = 'bearing' WHERE seq = :seq"), {"seq": row.seq})
     assert shelf.narratives("gasket") == []
     assert shelf.narratives("bearing") == ["bearing"]
 
 
-def test_a_rebuild_ends_what_was_remembered_of_a_damaged_index(shelf):
+def test_a_rebuild_ends_what_was_remembered_of_a_damaged_index(shelf, stores, tmp_path):
     """A search of the damaged index must not decide those after its repair."""
     shelf.remember("gasket")
-    with shelf.database.write() as connection:
-        connection.exec_driver_sql("INSERT INTO memory_items_fts(memory_items_fts) VALUES ('delete-all')")
+    with closing(raw_writer.opened(stores.owner_url(tmp_path))) as raw:
+        raw.empty_full_text()
     assert shelf.narratives("gasket") == []
     integrity.rebuild_full_text(shelf.database, lambda _: None)
     assert shelf.narratives("gasket") == ["gasket"]
@@ -252,7 +251,7 @@ def test_a_page_goes_on_behind_the_last_row_when_another_goes(shelf):
     shelf.remember_all([{"narrative": f"gasket {n}", "created_at_epoch": n} for n in range(6)])
     first = shelf.ask("gasket", limit=3)
     with shelf.database.write() as connection:
-        connection.exec_driver_sql("DELETE FROM memory_items WHERE id = ?", (first.hits[0].memory.id,))
+        connection.execute(text("DELETE FROM memory_items WHERE id = :id"), {"id": first.hits[0].memory.id})
     second = shelf.ask("gasket", limit=3, cursor=first.next_cursor)
     seen = [hit.memory.narrative for hit in (*first.hits, *second.hits)]
     assert sorted(seen) == [f"gasket {n}" for n in range(6)]

@@ -14,7 +14,8 @@ from app.store.models import memory_sources
 from app.vectors import adoption
 from app.vectors.chroma.connection import Connection
 from app.vectors.chroma.server import ChildServer
-from tests.vectors.library import MINILM, Counting, Library
+from tests.stores import Stores
+from tests.vectors.library import MINILM, Counting, Library, opened
 
 NARRATIVE = "Expired access tokens are exchanged with the refresh token."
 FACTS = ["Tokens live for one hour.", "The refresh token is rotated."]
@@ -28,11 +29,10 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def library(tmp_path: Path, counting: Counting) -> Iterator[Library]:
+def library(stores: Stores, tmp_path: Path, counting: Counting) -> Iterator[Library]:
     (tmp_path / "ours").mkdir()
-    made = Library(tmp_path / "ours", counting)
-    yield made
-    made.close()
+    with opened(stores, tmp_path / "ours", counting) as made:
+        yield made
 
 
 def imported(library: Library, table: str, number: int, **fields: object) -> str:

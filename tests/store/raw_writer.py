@@ -1,10 +1,15 @@
-"""Rows as any program with the database file could write them: plain sqlite3, foreign keys off."""
+"""Rows as any program could write them that has the database: the plain driver, no rules but the database's own."""
 
 import itertools
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import psycopg
+
+from app.store.database import dialect_of, path_of
 
 _STANDARD: dict[str, dict[str, Any]] = {
     "teams": {"name": "t", "metadata": "{}", "created_at_epoch": 1, "updated_at_epoch": 1},
@@ -69,6 +74,8 @@ _UNIQUE = {
 class RawWriter:
     """A connection of the plain driver, as a sqlite3 shell has it: foreign keys off, no rules but the database's."""
 
+    connection: Any
+
     def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None, timeout=10)
         self._numbers = itertools.count(1)
@@ -88,6 +95,79 @@ class RawWriter:
         with closing(self.connection.execute(sql, values)) as cursor:
             return cursor.fetchall()
 
+    def enforce_foreign_keys(self) -> None:
+        """Let the database look after parents and children from now on."""
+        self.run("PRAGMA foreign_keys = ON")
+
+    def drop_trigger(self, name: str) -> None:
+        """Take a trigger of the memories away."""
+        self.run(f"DROP TRIGGER {name}")
+
+    def add_idle_trigger(self, name: str, event: str) -> None:
+        """Give the memories a trigger that does nothing."""
+        self.run(f"CREATE TRIGGER {name} AFTER {event} ON memory_items BEGIN SELECT 1; END")
+
+    @contextmanager
+    def without_trigger(self, name: str) -> Iterator[None]:
+        """Have a trigger of the memories away within the block."""
+        sql = str(self.run("SELECT sql FROM sqlite_master WHERE name = ?", name)[0][0])
+        self.drop_trigger(name)
+        yield
+        self.run(sql)
+
+    def empty_full_text(self) -> None:
+        """Take every word out of the index."""
+        self.run("INSERT INTO memory_items_fts(memory_items_fts) VALUES ('delete-all')")
+
+    def schema(self) -> list[tuple[Any, ...]]:
+        """Return everything that migrations installed."""
+        return self.run("SELECT type, name, sql FROM sqlite_master ORDER BY name")
+
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+
+class PostgresqlWriter(RawWriter):
+    """A connection of psycopg, as a psql prompt has it, that sees every team. Its foreign keys always hold."""
+
+    def __init__(self, url: str) -> None:
+        address = url.replace("postgresql+psycopg", "postgresql", 1)
+        self.connection = psycopg.connect(address, autocommit=True, options="-c cmem.team_id=*")
+        self._numbers = itertools.count(1)
+
+    def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with closing(self.connection.execute(sql.replace("?", "%s"), values or None)) as cursor:
+            return cursor.fetchall() if cursor.description else []
+
+    def enforce_foreign_keys(self) -> None:
+        pass
+
+    def drop_trigger(self, name: str) -> None:
+        self.run(f"DROP TRIGGER {name} ON memory_items")
+
+    def add_idle_trigger(self, name: str, event: str) -> None:
+        self.run("CREATE FUNCTION idle() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        self.run(f"CREATE TRIGGER {name} AFTER {event} ON memory_items FOR EACH ROW EXECUTE FUNCTION idle()")
+
+    @contextmanager
+    def without_trigger(self, name: str) -> Iterator[None]:
+        self.run(f"ALTER TABLE memory_items DISABLE TRIGGER {name}")
+        yield
+        self.run(f"ALTER TABLE memory_items ENABLE TRIGGER {name}")
+
+    def empty_full_text(self) -> None:
+        self.run("DELETE FROM memory_items_fts")
+
+    def schema(self) -> list[tuple[Any, ...]]:
+        return [
+            *self.run("SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE proname ~ '^(cmem|trg)_' ORDER BY 1"),
+            *self.run("SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger ORDER BY tgname"),
+            *self.run("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY indexname"),
+            *self.run("SELECT tablename, policyname, qual FROM pg_policies ORDER BY tablename"),
+        ]
+
+
+def opened(url: str) -> RawWriter:
+    """Return a writer for a database of either dialect."""
+    return PostgresqlWriter(url) if dialect_of(url) == "postgresql" else RawWriter(path_of(url))

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from app.store.care import REBUILD, Care, dialects
 from app.store.database import Database
-from app.store.fulltext import care
 from tests.store import damage
 from tests.store.raw_writer import RawWriter
 
@@ -20,22 +20,30 @@ def library(raw: RawWriter) -> RawWriter:
     return raw
 
 
+@pytest.fixture
+def care(database: Database) -> Care:
+    """Who looks after this dialect."""
+    return dialects.of(database.dialect)
+
+
 def in_step(database: Database) -> bool:
     with database.read() as connection:
-        return care.is_full_text_in_step(connection)
+        return dialects.of(database.dialect).is_full_text_in_step(connection)
 
 
-def test_a_whole_database_has_no_faults(library: RawWriter, database: Database):
+def test_a_whole_database_has_no_faults(library: RawWriter, database: Database, care: Care):
     """Nothing is found where nothing is wrong."""
     assert (care.faults(database), in_step(database)) == ([], True)
 
 
 @pytest.mark.parametrize("harm", damage.ANY)
-def test_every_drift_is_a_fault_that_says_what_mends_it(library: RawWriter, database: Database, harm: Damage):
+def test_every_drift_is_a_fault_that_says_what_mends_it(
+    library: RawWriter, database: Database, care: Care, harm: Damage
+):
     """`db check` names the rebuild for whatever happened to full text."""
     harm(library)
 
-    assert [fault for fault in care.faults(database) if fault.endswith(care.REBUILD)] != []
+    assert [fault for fault in care.faults(database) if fault.endswith(REBUILD)] != []
 
 
 @pytest.mark.parametrize("harm", damage.SEEN_AT_A_GLANCE)
@@ -47,14 +55,15 @@ def test_what_needs_no_reading_of_content_is_seen_at_a_glance(library: RawWriter
 
 
 @pytest.mark.parametrize("harm", damage.SEEN_BY_CONTENT)
-def test_changed_words_are_found_by_content(library: RawWriter, database: Database, harm: Damage):
+def test_changed_words_are_found_by_content(library: RawWriter, database: Database, care: Care, harm: Damage):
     """Equal counts do not hide that the index holds other words than the memories."""
     harm(library)
 
     assert (in_step(database), care.is_full_text_whole(database)) == (True, False)
 
 
-def test_a_row_without_its_parent_is_a_fault(library: RawWriter, database: Database):
+@pytest.mark.sqlite
+def test_a_row_without_its_parent_is_a_fault(library: RawWriter, database: Database, care: Care):
     """What a writer with foreign keys off left alone is named."""
     library.run("DELETE FROM projects WHERE id = 'a1'")
 

@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from app.errors import Unavailable
-from app.store import database as database_module
 from app.store.database import Database
+from app.store.engines import postgresql, sqlite
 from app.store.locks import FairLock
 
 COUNT = "SELECT memories FROM project_statistics WHERE project_id = 'p'"
@@ -36,7 +36,7 @@ def raise_number(database: Database) -> None:
     """Read, then write what was read: the way that loses updates, or the lock, when a transaction begins too late."""
     with database.write() as connection:
         now = connection.exec_driver_sql(COUNT).scalar_one()
-        connection.exec_driver_sql("UPDATE project_statistics SET memories = ?", (now + 1,))
+        connection.execute(text("UPDATE project_statistics SET memories = :next"), {"next": now + 1})
 
 
 def test_two_hundred_writers_at_once_all_succeed(counter: Database):
@@ -143,12 +143,13 @@ def test_a_turn_that_does_not_come_is_unavailable_and_blocks_nobody():
         assert lock._held
 
 
+@pytest.mark.sqlite
 def test_maintenance_keeps_the_writers_of_this_process_out_too(counter: Database):
     """While exclusive() is held no write begins, and it does afterwards."""
     with ThreadPoolExecutor(1) as pool:
         with counter.exclusive():
             waiting = pool.submit(raise_number, counter)
-            while not counter._turns._waiting:
+            while not counter._engines._turns._waiting:
                 time.sleep(0.001)
             assert number(counter) == 0
         waiting.result()
@@ -158,7 +159,8 @@ def test_maintenance_keeps_the_writers_of_this_process_out_too(counter: Database
 
 def test_a_reader_that_finds_no_connection_is_told_so(counter: Database, monkeypatch: pytest.MonkeyPatch):
     """More readers than connections wait, and are Unavailable in the end: a full pool is no bug."""
-    monkeypatch.setattr(database_module, "TURN_TIMEOUT_SECONDS", 0.01)
+    for dialect in (sqlite, postgresql):
+        monkeypatch.setattr(dialect, "TURN_TIMEOUT_SECONDS", 0.01)
     with closing(Database(counter.url, readers=1)) as narrow, narrow.read(), pytest.raises(Unavailable), narrow.read():
         pass
 
@@ -180,6 +182,7 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("harm", [overwritten, damaged_pages, a_folder])
 def test_a_database_that_cannot_be_read_is_unavailable(database: Database, harm: Callable[[Path], None]):
     """Damage of the file is an outage with a name, not a bug in a statement."""
@@ -192,6 +195,7 @@ def test_a_database_that_cannot_be_read_is_unavailable(database: Database, harm:
         connection.exec_driver_sql("INSERT INTO project_statistics VALUES ('p', 't', 0, 0, 0)")
 
 
+@pytest.mark.sqlite
 def test_a_full_disk_is_unavailable_and_changes_nothing(counter: Database):
     """A write that finds no room is refused whole; reading goes on."""
 
@@ -207,6 +211,7 @@ def test_a_full_disk_is_unavailable_and_changes_nothing(counter: Database):
     assert number(counter) == 0
 
 
+@pytest.mark.sqlite
 def test_a_folder_that_takes_no_lock_file_is_unavailable(counter: Database):
     """Where no lock file can be made nothing can be written, and that is an outage."""
     counter.close()
@@ -218,9 +223,10 @@ def test_a_folder_that_takes_no_lock_file_is_unavailable(counter: Database):
         raise_number(counter)
 
 
+@pytest.mark.sqlite
 def test_a_lock_that_another_program_keeps_is_unavailable(counter: Database, monkeypatch: pytest.MonkeyPatch):
     """Whoever holds the file longer than a writer may wait makes an outage, and "database is locked" reaches nobody."""
-    monkeypatch.setattr(database_module, "_BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 10)
     with (
         closing(Database(counter.url)) as patient,
         closing(sqlite3.connect(counter.path, isolation_level=None)) as other,
@@ -236,12 +242,13 @@ def test_a_lock_that_another_program_keeps_is_unavailable(counter: Database, mon
 
 def test_a_mistake_in_a_statement_is_no_outage(database: Database):
     """A bug of ours is not called an outage: it must be seen."""
-    with pytest.raises(Exception, match="no such table") as failure, database.read() as connection:
+    with pytest.raises(Exception, match=r"no such table|does not exist") as failure, database.read() as connection:
         connection.exec_driver_sql("SELECT * FROM no_such_table")
 
     assert not isinstance(failure.value, Unavailable)
 
 
+@pytest.mark.sqlite
 def test_every_connection_keeps_what_was_acknowledged(database: Database):
     """Commits reach the disk (synchronous=FULL), foreign keys hold, the log is written ahead."""
     with database.write() as connection:
@@ -253,6 +260,7 @@ def test_every_connection_keeps_what_was_acknowledged(database: Database):
     assert settings == [2, 1, "wal"]
 
 
+@pytest.mark.sqlite
 def test_a_plain_reader_can_open_the_file_meanwhile(counter: Database):
     """Other programs read the file while a write is going on."""
     with counter.write(), closing(sqlite3.connect(counter.path, timeout=0)) as plain:

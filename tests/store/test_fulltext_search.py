@@ -1,21 +1,21 @@
 """What full text finds and counts, inside the asked projects only."""
 
 import pytest
+from sqlalchemy import text
 
-from app.store.fulltext import Filters, Scope, postings, sqlite
+from app.store.fulltext import Filters, FullText, Scope, dialects, postings
 from app.store.fulltext.postings import PostingsCache
 from tests.services import library
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    return library.empty_store(tmp_path_factory.mktemp("template") / "cmem.db")
-
-
 @pytest.fixture
-def shelf(template, tmp_path):
-    with library.opened(template, tmp_path / "cmem.db") as opened:
+def shelf(stores, tmp_path):
+    with library.opened(stores, tmp_path) as opened:
         yield opened
+
+
+def full_text(shelf) -> FullText:
+    return dialects.of(shelf.database.dialect)
 
 
 def phrases(*words: str):
@@ -29,7 +29,7 @@ def scope(shelf, *project_ids: str) -> Scope:
 def found(shelf, *all_of, **options) -> list[int]:
     asked = options.pop("scope", scope(shelf))
     with shelf.database.read() as connection:
-        return sqlite.find(connection, asked, all_of, **{"limit": 100, **options}).tolist()
+        return full_text(shelf).find(connection, asked, all_of, **{"limit": 100, **options}).tolist()
 
 
 def test_a_phrase_is_found_only_in_its_order(shelf):
@@ -112,6 +112,17 @@ def test_filters_limit_what_is_found(shelf, filters, expected):
     assert [names[seq] for seq in found(shelf, phrases("gasket"), filters=filters)] == expected
 
 
+def test_a_long_memory_counts_once(shelf):
+    """However often and wherever a word stands in it: a limit is one of memories."""
+    long = "gasket " + "other words " * 2_500
+    rows = shelf.remember_all([{"narrative": f"{number} {long * 2} gasket"} for number in range(3)])
+    assert found(shelf, phrases("gasket"), limit=2) == [rows[0].seq, rows[1].seq]
+    assert found(shelf, phrases("gasket"), limit=2, newest_first=True) == [rows[1].seq, rows[2].seq]
+    with shelf.database.read() as connection:
+        counted = full_text(shelf).count(connection, scope(shelf), phrases("gasket"), limit=2)
+    assert counted == (2, rows[1].seq)
+
+
 def test_a_damaged_list_is_an_empty_one(shelf):
     """A row whose JSON is broken is still found, and matches no file."""
     row = shelf.remember("gasket", files_read=["a.py"])
@@ -133,36 +144,36 @@ def test_holdings_count_the_asked_projects_alone(shelf):
     """Statistics are those of the asked projects, whatever else is stored."""
     shelf.remember("four", created_at_epoch=5)
     with shelf.database.read() as connection:
-        before = sqlite.holdings(connection, scope(shelf))
+        before = full_text(shelf).holdings(connection, scope(shelf))
     shelf.remember("a stranger's words", project_id=shelf.add_project("other"), created_at_epoch=9)
     with shelf.database.read() as connection:
-        after = sqlite.holdings(connection, scope(shelf))
+        after = full_text(shelf).holdings(connection, scope(shelf))
     assert before == after
     assert (after.memories, after.characters, after.newest_at_epoch) == (1, 4, 5)
 
 
 def postings_of(shelf, cache: PostingsCache, *words: str) -> postings.Postings:
     with shelf.database.read() as connection:
-        holdings = sqlite.holdings(connection, scope(shelf))
+        holdings = full_text(shelf).holdings(connection, scope(shelf))
         return cache.of(connection, scope(shelf), holdings, [phrases(*words)])[0]
 
 
 def test_remembered_postings_follow_every_change(shelf):
     """What is remembered between requests is never out of date."""
-    cache = PostingsCache(sqlite)
+    cache = PostingsCache(full_text(shelf))
     first = shelf.remember("gasket")
     assert postings_of(shelf, cache, "gasket").own.tolist() == [first.seq]
     second = shelf.remember("another gasket")
     assert postings_of(shelf, cache, "gasket").own.tolist() == [first.seq, second.seq]
     with shelf.database.write() as connection:
-        connection.exec_driver_sql("DELETE FROM memory_items WHERE seq = ?", (first.seq,))
+        connection.execute(text("DELETE FROM memory_items WHERE seq = :seq"), {"seq": first.seq})
     assert postings_of(shelf, cache, "gasket").own.tolist() == [second.seq]
 
 
 def test_a_cache_forgets_what_it_has_no_room_for(shelf):
     """Its size is bounded, and what was forgotten is read again."""
     row = shelf.remember("alpha beta")
-    cache = PostingsCache(sqlite, max_rows=20)
+    cache = PostingsCache(full_text(shelf), max_rows=20)
     for word in ("alpha", "beta", "alpha"):
         assert postings_of(shelf, cache, word).own.tolist() == [row.seq]
 
@@ -171,6 +182,6 @@ def test_a_common_term_is_counted_and_not_listed(shelf, monkeypatch):
     """Beyond the limit only about how many there are is known."""
     monkeypatch.setattr(postings, "RARE_ROWS", 10)
     shelf.remember_all([{"narrative": f"gasket {number}"} for number in range(40)])
-    common = postings_of(shelf, PostingsCache(sqlite), "gasket")
+    common = postings_of(shelf, PostingsCache(full_text(shelf)), "gasket")
     assert common.own is None
     assert common.frequency == 40

@@ -1,13 +1,26 @@
-"""What the database itself refuses, whoever writes: a plain sqlite3 shell with foreign keys off among them."""
+"""What the database itself refuses, whoever writes: a plain sqlite3 shell with foreign keys off among them, and a psql
+prompt as the role that owns the tables.
+"""
 
 import sqlite3
 
 import pytest
+from psycopg.errors import CheckViolation, InsufficientPrivilege
 
 from tests.store.raw_writer import RawWriter
 
-INSERTS = ["INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE", "INSERT OR ROLLBACK"]
-UPDATES = ["UPDATE", "UPDATE OR IGNORE", "UPDATE OR REPLACE"]
+pytestmark = pytest.mark.parametrize(
+    "raw", ["owner", pytest.param("server", marks=pytest.mark.postgresql)], indirect=True
+)
+
+
+def of_sqlite(statement: str):
+    """A statement in SQLite's own tongue."""
+    return pytest.param(statement, marks=pytest.mark.sqlite)
+
+
+INSERTS = ["INSERT", *map(of_sqlite, ("INSERT OR IGNORE", "INSERT OR REPLACE", "INSERT OR ROLLBACK"))]
+UPDATES = ["UPDATE", *map(of_sqlite, ("UPDATE OR IGNORE", "UPDATE OR REPLACE"))]
 A1 = {"team_id": "a", "project_id": "a1"}
 B1 = {"team_id": "b", "project_id": "b1"}
 
@@ -15,7 +28,7 @@ B1 = {"team_id": "b", "project_id": "b1"}
 @pytest.fixture
 def refused():
     """A context in which the database refuses what is written."""
-    return pytest.raises(sqlite3.IntegrityError)
+    return pytest.raises((sqlite3.IntegrityError, CheckViolation))
 
 
 @pytest.mark.parametrize("verb", INSERTS)
@@ -165,6 +178,7 @@ def test_a_key_belongs_to_a_member_of_its_team(raw: RawWriter, refused, verb: st
         raw.insert("api_keys", verb=verb, team_id="a", user_id="u")
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("same", ["seq", "id", "content_hash"])
 def test_a_memory_is_never_replaced(raw: RawWriter, refused, same: str):
     """OR REPLACE would leave the old row's words findable: its delete triggers do not run."""
@@ -176,6 +190,7 @@ def test_a_memory_is_never_replaced(raw: RawWriter, refused, same: str):
     assert raw.run("SELECT text FROM memory_items") == [("first",)]
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("change", ["seq = 8", "id = 'other'", "content_hash = 'other'"])
 def test_an_update_replaces_no_memory(raw: RawWriter, refused, change: str):
     """UPDATE OR REPLACE does not push out another row by taking its key."""
@@ -188,6 +203,7 @@ def test_an_update_replaces_no_memory(raw: RawWriter, refused, change: str):
     assert raw.run("SELECT count(*) FROM memory_items") == [(2,)]
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     ("table", "same"),
     [
@@ -219,10 +235,12 @@ def test_no_parent_is_replaced_from_above_its_children(raw: RawWriter, refused, 
     "statement",
     [
         "UPDATE audit_log SET action = 'nothing'",
-        "UPDATE OR REPLACE audit_log SET id = 'other'",
         "DELETE FROM audit_log",
-        "INSERT OR REPLACE INTO audit_log SELECT seq, 'other', team_id, project_id, actor_id, user_id, 'nothing',"
-        " target_type, target_id, outcome, count, request_id, created_at_epoch FROM audit_log",
+        of_sqlite("UPDATE OR REPLACE audit_log SET id = 'other'"),
+        of_sqlite(
+            "INSERT OR REPLACE INTO audit_log SELECT seq, 'other', team_id, project_id, actor_id, user_id, 'nothing',"
+            " target_type, target_id, outcome, count, request_id, created_at_epoch FROM audit_log"
+        ),
     ],
 )
 def test_the_audit_log_is_append_only(raw: RawWriter, refused, statement: str):
@@ -234,6 +252,17 @@ def test_the_audit_log_is_append_only(raw: RawWriter, refused, statement: str):
         raw.run(statement)
 
     assert raw.run("SELECT * FROM audit_log") == before
+
+
+@pytest.mark.postgresql
+def test_the_audit_log_is_not_emptied_at_once(raw: RawWriter):
+    """TRUNCATE runs no trigger of rows; the log has one for it."""
+    raw.insert("audit_log", id="entry", team_id="a")
+
+    with pytest.raises((CheckViolation, InsufficientPrivilege)):
+        raw.run("TRUNCATE audit_log")
+
+    assert raw.run("SELECT id FROM audit_log") == [("entry",)]
 
 
 def test_only_audit_entries_behind_the_retention_mark_can_go(raw: RawWriter):

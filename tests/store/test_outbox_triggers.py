@@ -4,6 +4,10 @@ import pytest
 
 from tests.store.raw_writer import RawWriter
 
+pytestmark = pytest.mark.parametrize(
+    "raw", ["owner", pytest.param("server", marks=pytest.mark.postgresql)], indirect=True
+)
+
 ENTRIES = "SELECT memory_id, project_id, operation, version FROM vector_outbox"
 
 
@@ -43,7 +47,7 @@ def test_a_change_of_what_is_embedded_is_to_be_mirrored(raw: RawWriter, memory: 
     assert raw.run("SELECT version FROM memory_items") == [(2,)]
 
 
-@pytest.mark.parametrize("change", ["pinned = 1", "metadata = '{\"a\":1}'", "text = text", "updated_at_epoch = 9"])
+@pytest.mark.parametrize("change", ["pinned = true", "metadata = '{\"a\":1}'", "text = text", "updated_at_epoch = 9"])
 def test_a_change_of_anything_else_is_not(raw: RawWriter, memory: str, change: str):
     """Nothing is embedded again that would be embedded the same."""
     raw.run(f"UPDATE memory_items SET {change}")
@@ -60,7 +64,7 @@ def test_a_deletion_is_to_be_mirrored(raw: RawWriter, memory: str):
 
 def test_the_deletion_of_a_project_is_to_be_mirrored(raw: RawWriter, memory: str):
     """Memories that go with their project leave their entries too."""
-    raw.run("PRAGMA foreign_keys = ON")
+    raw.enforce_foreign_keys()
     raw.run("DELETE FROM projects WHERE id = 'a1'")
 
     assert raw.run(ENTRIES) == [(memory, "a1", "delete", 2)]
@@ -89,12 +93,12 @@ def test_a_claim_stands_when_the_memory_changes(raw: RawWriter, memory: str):
 def test_a_change_takes_up_what_was_set_aside(raw: RawWriter, memory: str):
     """An entry that failed for good is tried again when there is something new to mirror."""
     raw.run("UPDATE memory_items SET text = 'second'")
-    raw.run("UPDATE vector_outbox SET failed = 1, attempts = 9, last_error = 'x', next_attempt_at_epoch = 99")
+    raw.run("UPDATE vector_outbox SET failed = true, attempts = 9, last_error = 'x', next_attempt_at_epoch = 99")
 
     raw.run("UPDATE memory_items SET text = 'third'")
 
     state = raw.run("SELECT failed, attempts, last_error, next_attempt_at_epoch FROM vector_outbox")
-    assert state == [(0, 0, None, 0)]
+    assert state == [(False, 0, None, 0)]
 
 
 def test_a_memory_that_is_written_again_under_its_old_id_is_mirrored_as_new(raw: RawWriter, memory: str):

@@ -1,0 +1,134 @@
+"""Draining the outbox: any number of owners, none of whom waits for a client or frees what another has in hand."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import text, update
+
+from app.caller import Caller, server_owner
+from app.services import memories, projects, teams
+from app.services.memories import NewMemory
+from app.store import outbox, tenancy
+from app.store.database import Database
+from app.store.models import vector_outbox
+from app.store.outbox import Entry
+
+LEASE_MS = 60_000
+
+
+@pytest.fixture
+def owner(database: Database) -> Caller:
+    with database.write() as connection:
+        return server_owner().within(teams.create(connection, server_owner(), name="team").id)
+
+
+@pytest.fixture
+def project_id(database: Database, owner: Caller) -> str:
+    with database.write() as connection:
+        return projects.create(connection, owner, name="project").id
+
+
+@pytest.fixture
+def pending(database: Database, owner: Caller, project_id: str) -> list[str]:
+    """Five memories that wait to be mirrored."""
+    with database.write() as connection:
+        new = [NewMemory(project_id=project_id, kind="manual", type="manual", text=f"text {n}") for n in range(5)]
+        return [memory.id for memory in memories.add_batch(connection, owner, new)]
+
+
+@pytest.fixture
+def claim(database: Database) -> Callable[..., list[Entry]]:
+    def claimed(owner: str, *, limit: int = 16, now_ms: int | None = None) -> list[Entry]:
+        at_ms = _now() if now_ms is None else now_ms
+        with database.write(in_turn=False) as connection:
+            return outbox.claim(connection, owner, now_ms=at_ms, lease_ms=LEASE_MS, limit=limit)
+
+    return claimed
+
+
+def _now() -> int:
+    return 4_000_000_000_000  # behind whatever the triggers wrote
+
+
+def ids(entries: list[Entry]) -> set[str]:
+    return {entry.memory_id for entry in entries}
+
+
+def test_nobody_gets_what_another_has_in_hand_before_its_lease_is_over(claim, pending: list[str]):
+    """Then it is up for anybody: its owner is dead."""
+    first = claim("first", limit=2)
+    second = claim("second")
+    assert ids(first) | ids(second) == set(pending)
+    assert ids(first) & ids(second) == set()
+    assert claim("third") == []
+    assert ids(claim("third", now_ms=_now() + LEASE_MS)) == set(pending)
+
+
+def test_what_an_owner_could_not_bring_to_its_end_is_claimed_by_him_again(
+    database: Database, claim, pending: list[str]
+):
+    """At once: it is not in anybody's hands."""
+    claimed = claim("first")
+    with database.read() as connection:
+        assert outbox.has_due(connection, "first", now_ms=_now())
+        assert not outbox.has_due(connection, "second", now_ms=_now())
+    assert ids(claim("first")) == ids(claimed) == set(pending)
+
+
+def test_only_claims_of_the_same_place_are_given_back(database: Database, claim, pending: list[str]):
+    """Of the others nobody knows whether they are dead."""
+    claim("here 1", limit=2)
+    claim("there 1")
+    with database.write(in_turn=False) as connection:
+        outbox.release_place(connection, "here ")
+    assert len(claim("here 2")) == 2
+
+
+def test_what_changed_while_it_was_brought_stays_pending(database: Database, owner: Caller, claim, pending: list[str]):
+    """The rest is settled."""
+    entries = claim("first")
+    with database.write() as connection:
+        memories.change(connection, owner, pending[0], {"text": "other"}, precondition=lambda _: True)
+    with database.write(in_turn=False) as connection:
+        outbox.settle(connection, "first", entries)
+        outbox.postpone(connection, "first", entries, until_ms=0)
+    assert ids(claim("second")) == {pending[0]}
+
+
+def test_what_was_in_hand_while_a_collection_was_swapped_is_brought_again(
+    database: Database, claim, project_id: str, pending: list[str]
+):
+    """It may have been written to the one that is gone."""
+    entries = claim("first")
+    with database.write() as connection:
+        outbox.bring_again(connection, project_id)
+    with database.write(in_turn=False) as connection:
+        outbox.settle(connection, "first", entries)
+    assert ids(claim("first")) == set(pending)
+
+
+def test_what_is_pending_already_is_not_asked_for_twice(database: Database, project_id: str, pending: list[str]):
+    """Its entry stays as it is."""
+    with database.write() as connection:
+        before = connection.execute(vector_outbox.select()).all()
+        assert outbox.enqueue_slice(connection, project_id, after_seq=0, now_ms=1) is not None
+        asked = [Entry(pending[0], before[0].team_id, project_id, "upsert", 9, 0)]
+        outbox.enqueue(connection, asked, now_ms=1)
+        assert connection.execute(vector_outbox.select()).all() == before
+
+
+def test_a_drainer_passes_over_what_a_client_is_changing(
+    stores, database: Database, owner: Caller, claim, pending: list[str]
+):
+    """Claiming and settling wait for nobody, and take it up when the client is done."""
+    if stores.dialect == "sqlite":
+        pytest.skip("one writer at a time")
+    entries = claim("first", limit=3)
+    with tenancy.acting(owner.team_id), database.write() as client:
+        client.execute(update(vector_outbox).values(enqueued_at_epoch=1))
+        with database.write(in_turn=False) as connection:
+            connection.execute(text("SET LOCAL lock_timeout = 100"))
+            outbox.settle(connection, "first", entries)
+            outbox.release(connection, "first")
+            assert outbox.claim(connection, "second", now_ms=_now(), lease_ms=LEASE_MS, limit=16) == []
+    assert ids(claim("first")) == set(pending)

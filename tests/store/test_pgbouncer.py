@@ -1,0 +1,161 @@
+"""PgBouncer before PostgreSQL, in transaction mode: each transaction may have another connection."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from app.store.addresses import connecting
+from app.store.database import Database
+from app.store.tenancy import acting
+from tests.conftest import Server, Tenant, make_tenant, servers
+from tests.postgresql import SERVER, Cluster
+from tests.stores import PostgresqlStores
+
+PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+OFF = "prepare_threshold=none"
+"""What an address says when the pooler does not keep track of prepared statements, as newer ones can."""
+CONNECTIONS = 3
+"""Fewer than one server's threads: they have to be shared."""
+ROUNDS = 12
+"""More than the five executions after which psycopg prepares a statement."""
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed: nothing was tried through it")
+
+
+class Pooled(PostgresqlStores):
+    """The same databases, whose servers reach them through the pooler."""
+
+    def __init__(self, cluster: Cluster, port: int) -> None:
+        super().__init__(cluster)
+        self._port = port
+
+    def settings(self, folder: Path) -> dict[str, str]:
+        """Return the pooler's address; commands keep the server's own."""
+        address = self.url(folder).replace(f"host={self.cluster.folder}", f"host=127.0.0.1&port={self._port}&{OFF}")
+        return {"database_url": address, "database_admin_url": self.owner_url(folder)}
+
+
+@contextmanager
+def pgbouncer(cluster: Cluster, folder: Path) -> Iterator[int]:
+    """Run PgBouncer with a few connections in transaction mode; yield its port."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        port = probe.getsockname()[1]
+    config = folder / "pgbouncer.ini"
+    config.write_text(
+        f"[databases]\n* = host={cluster.folder} user={SERVER}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"
+        f"default_pool_size = {CONNECTIONS}\nmax_client_conn = 200\n"
+    )
+    user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+    shutil.copy(config, cluster.folder / "pgbouncer.ini")
+    command = [str(PROGRAM), "-q", str(cluster.folder / "pgbouncer.ini")]
+    with subprocess.Popen(command, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(port)
+            yield port
+        finally:
+            process.kill()
+
+
+def wait_for(port: int) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            assert time.monotonic() < deadline, "pgbouncer did not start"
+            time.sleep(0.05)
+        else:
+            return
+
+
+@pytest.fixture(scope="module")
+def stores(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pooled]:
+    with pgbouncer(cluster, tmp_path_factory.mktemp("pgbouncer")) as port:
+        yield Pooled(cluster, port)
+
+
+@pytest.fixture(scope="module")
+def server(stores: Pooled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers(stores, tmp_path_factory.mktemp("pooled")) as start:
+        yield start()
+
+
+def test_the_routes_work_through_the_pooler(team: Tenant):
+    """Written, changed, read, found and deleted, often enough for psycopg to have prepared each statement."""
+    project = {"projectId": team.project_id}
+    for number in range(ROUNDS):
+        made = team.post_memory(content=f"lighthouse number{number}").json()["memory"]["id"]
+        session = team.http.post("/v1/sessions/start", json={**project, "contentSessionId": f"s{number}"})
+        batch = team.http.post("/v1/memories/batch", json=[{**project, "content": f"batch {number}"}])
+        changed = team.http.patch(f"/v1/memories/{made}", json={"title": f"title{number}"})
+        found = team.http.post("/v1/search", json={**project, "query": f"number{number}"})
+        assert [reply.status_code for reply in (session, batch, changed, found)] == [201, 201, 200, 200]
+        assert [memory["id"] for memory in found.json()["memories"]] == [made]
+        assert team.http.get(f"/v1/memories/{made}").json()["memory"]["title"] == f"title{number}"
+        assert team.http.delete(f"/v1/memories/{made}").status_code == 200
+    assert len(team.http.get("/v1/memories").json()["memories"]) == ROUNDS
+
+
+def test_teams_that_share_connections_see_only_their_own(server: Server):
+    """The team is said anew in each transaction, and forgotten with it."""
+    tenants = [make_tenant(server, f"team{number}") for number in range(6)]
+
+    def work(tenant: Tenant) -> list[set[str]]:
+        seen = []
+        with tenant.http:
+            for number in range(ROUNDS):
+                assert tenant.post_memory(content=f"memory {number}").status_code == 201
+                memories = tenant.http.get("/v1/memories").json()["memories"]
+                seen.append({memory["teamId"] for memory in memories})
+        return seen
+
+    with ThreadPoolExecutor(len(tenants)) as pool:
+        found = list(pool.map(work, tenants))
+    assert found == [[{tenant.team_id}] * ROUNDS for tenant in tenants]
+
+
+def test_nothing_of_a_transaction_is_left_on_a_shared_connection(server: Server):
+    """Neither for whom it acted, nor its limits."""
+    address = server.settings.database_url.replace("postgresql+psycopg", "postgresql").replace(f"&{OFF}", "")
+    with closing(Database(server.settings.database_url)) as database, acting("somebody"):
+        for _ in range(ROUNDS):
+            with database.write() as connection:
+                connection.execute(text("SELECT 1"))
+    for _ in range(CONNECTIONS):
+        with psycopg.connect(address, autocommit=True, prepare_threshold=None) as plain:
+            left = plain.execute(
+                "SELECT NULLIF(current_setting('cmem.team_id', true), ''), current_setting('statement_timeout')"
+            ).fetchone()
+        assert left == (None, "0")
+
+
+def test_only_one_is_alone_through_the_pooler(server: Server):
+    """The lock belongs to a transaction, which keeps its connection."""
+    with (
+        closing(Database(server.settings.database_url)) as first,
+        closing(Database(server.settings.database_url)) as second,
+    ):
+        with first.alone("job"), second.alone("job", wait=False) as is_alone:
+            assert not is_alone
+        with second.alone("job", wait=False) as is_alone:
+            assert is_alone
+
+
+def test_an_address_says_whether_statements_are_prepared():
+    """The driver is told, and its address has nothing that it does not know."""
+    address, options = connecting(f"postgresql+psycopg://a@/b?host=c&{OFF}")
+    assert (str(address), options) == ("postgresql+psycopg://a@/b?host=c", {"prepare_threshold": None})
+    assert connecting("postgresql+psycopg://a@/b?prepare_threshold=0")[1] == {"prepare_threshold": 0}
+    assert connecting("postgresql+psycopg://a@/b")[1] == {}
