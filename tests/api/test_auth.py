@@ -1,6 +1,5 @@
 """Who comes in, with what, and who does not."""
 
-import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -10,7 +9,7 @@ import httpx
 import jwt
 import pytest
 from argon2 import PasswordHasher
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from app.caller import EVERYTHING, KEYS_WRITE, MEMORIES_READ, MEMORIES_WRITE, server_owner
 from app.clock import now_ms
@@ -19,6 +18,7 @@ from app.services.credentials import PresentedKey
 from app.store.models import api_keys
 from tests.conftest import Server, Tenant, client, make_key, make_tenant, servers
 from tests.services.test_tokens import ATTACKS
+from tests.stores import Stores
 
 WHOAMI = "/v1/auth/whoami"
 
@@ -257,9 +257,9 @@ def test_the_keys_of_a_deleted_team_open_nothing(server: Server, as_team: Callab
     assert is_refused(gone.http.get(WHOAMI))
 
 
-def test_what_was_noted_in_memory_is_kept_when_the_server_stops(template: Path, tmp_path: Path):
+def test_what_was_noted_in_memory_is_kept_when_the_server_stops(stores: Stores, tmp_path: Path):
     """Last use, and a hash under today's parameters in the place of an older one: written in batches, not lost."""
-    with servers(template, tmp_path) as start:
+    with servers(stores, tmp_path) as start:
         server = start()
         team = make_tenant(server, "a")
         team.http.close()
@@ -270,8 +270,9 @@ def test_what_was_noted_in_memory_is_kept_when_the_server_stops(template: Path, 
         before = now_ms()
         assert get(server, headers={"X-Api-Key": team.api_key}).status_code == 200
 
-    with closing(sqlite3.connect(tmp_path / "cmem.db")) as connection:
-        secret_hash, used = connection.execute("SELECT secret_hash, last_used_at_epoch FROM api_keys").fetchone()
+    with closing(server.database) as stopped, stopped.read() as connection:
+        kept = select(api_keys.c.secret_hash, api_keys.c.last_used_at_epoch)
+        secret_hash, used = connection.execute(kept).one()
     assert secret_hash.startswith("$argon2id$v=19$m=19456,t=2")
     assert before <= used <= now_ms()
 

@@ -1,15 +1,11 @@
 """The outer wall: paths, methods, media, browsers, proxies, and what costs before it is refused."""
 
 import os
-import re
 import select
-import shutil
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -19,6 +15,8 @@ from app.caller import server_owner
 from app.services import credentials, keys, teams
 from app.store.database import Database
 from tests.conftest import Server, Tenant, client, make_tenant
+from tests.serving import Home, serving
+from tests.stores import Stores
 
 MORE_THAN_ONE_PEER_MAY_GUESS = 30
 PAGE = "http://page.example"
@@ -194,39 +192,9 @@ def test_nobody_pays_for_a_body_before_he_is_known(server: Server):
     assert raw(server, request.encode()).split(b" ", 2)[1] == b"401"
 
 
-@contextmanager
-def served(folder: Path, **settings: str) -> Iterator[str]:
-    """Serve from a process of its own, as an operator does; yield its address."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("CMEM_")},
-        **{f"CMEM_{name.upper()}": value for name, value in settings.items()},
-        "CMEM_DATA_DIR": str(folder),
-        "CMEM_VECTORS": "off",
-    }
-    command = [sys.executable, "-m", "app", "serve", "--port", "0"]
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdout is not None
-        found = re.search(r"http://[0-9.:]+", process.stdout.readline())
-        rest = threading.Thread(target=process.stdout.read, daemon=True)
-        rest.start()
-        try:
-            assert found is not None
-            yield found.group()
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
-            rest.join(timeout=5)
-
-
-LOCAL = {"auth_mode": "local-dev", "allow_local_dev_bypass": "1"}
-
-
-def forged_keys(folder: Path, template: Path) -> list[str]:
+def forged_keys(stores: Stores, folder: Path) -> list[str]:
     """Fill a database with keys; return one with a wrong secret for each of them."""
-    shutil.copy(template, folder / "cmem.db")
-    database = Database(f"sqlite:///{folder / 'cmem.db'}")
+    database = Database(stores.url(folder))
     secret_hash = credentials.hash_secret("the same for all")
     minted = [credentials.mint() for _ in range(MORE_THAN_ONE_PEER_MAY_GUESS)]
     with database.write() as connection:
@@ -239,11 +207,14 @@ def forged_keys(folder: Path, template: Path) -> list[str]:
 
 @pytest.mark.parametrize(("proxies", "statuses"), [("127.0.0.1", {401}), ("192.0.2.99", {401, 429}), ("", {401, 429})])
 def test_forwarded_addresses_count_only_from_trusted_proxies(
-    template: Path, tmp_path: Path, proxies: str, statuses: set[int]
+    stores: Stores, home: Home, proxies: str, statuses: set[int]
 ):
     """Otherwise whoever wants to guess on would name another address with each guess."""
-    guesses = forged_keys(tmp_path, template)
-    with served(tmp_path, trusted_proxies=proxies) as address, httpx.Client(base_url=address, trust_env=False) as http:
+    guesses = forged_keys(stores, home.folder)
+    with (
+        home.serving(trusted_proxies=proxies) as started,
+        httpx.Client(base_url=started.url, trust_env=False) as http,
+    ):
         replies = [
             http.get("/v1/auth/whoami", headers={"X-Api-Key": guess, "X-Forwarded-For": f"192.0.2.{number}"})
             for number, guess in enumerate(guesses)
@@ -252,12 +223,12 @@ def test_forwarded_addresses_count_only_from_trusted_proxies(
     assert {reply.status_code for reply in replies} == statuses
 
 
-def test_local_dev_behind_a_trusted_proxy_lets_nobody_in(tmp_path: Path):
+def test_local_dev_behind_a_trusted_proxy_lets_nobody_in(home: Home):
     """The proxy is on this machine, its clients are not."""
     local = {"auth_mode": "local-dev", "allow_local_dev_bypass": "1", "trusted_proxies": "127.0.0.1"}
-    with served(tmp_path, **local) as address:
-        own = httpx.get(f"{address}/v1/projects", trust_env=False)
-        forwarded = httpx.get(f"{address}/v1/projects", headers={"X-Forwarded-For": "127.0.0.1"}, trust_env=False)
+    with home.serving(**local) as started:
+        own = httpx.get(f"{started.url}/v1/projects", trust_env=False)
+        forwarded = httpx.get(f"{started.url}/v1/projects", headers={"X-Forwarded-For": "127.0.0.1"}, trust_env=False)
 
     assert (own.status_code, forwarded.status_code) == (200, 401)
 
@@ -300,8 +271,8 @@ def test_a_weak_signing_secret_refuses_to_start(tmp_path: Path, secret: str):
 
 def test_an_empty_signing_secret_is_one_that_was_not_set(tmp_path: Path):
     """It is made, and never the empty text."""
-    with served(tmp_path, jwt_secret="") as address:
-        assert httpx.get(f"{address}/healthz", trust_env=False).status_code == 200
+    with serving(tmp_path, jwt_secret=""):
+        pass
     assert len((tmp_path / "jwt-secret").read_text()) >= 32
 
 
@@ -315,3 +286,9 @@ def test_a_damaged_signing_secret_refuses_to_start(tmp_path: Path):
     assert ended.returncode != 0
     assert "jwt-secret" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("path", ["/v1/memories/a%00b", "/v1/projects/%00/stats", "/v1/teams/%00/members"])
+def test_a_nul_in_the_path_names_nothing(team: Tenant, path: str):
+    """Whatever keeps the rows: no id has one."""
+    assert team.http.get(path).status_code == 404

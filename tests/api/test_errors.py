@@ -2,15 +2,19 @@
 
 import http.client
 import re
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import httpx
 import pytest
 
+from app.store.database import Database
+from app.store.engines import postgresql
 from tests.conftest import Server, Tenant, make_tenant
 from tests.problems import code_of
+from tests.store import raw_writer
+from tests.stores import Stores
 
 NEVER = re.compile(r"Traceback|sqlite|SELECT|\.py|/tmp|site-packages|sqlalchemy", re.IGNORECASE)
 
@@ -116,12 +120,12 @@ def test_every_reply_forbids_sniffing_framing_and_storing(team: Tenant):
         assert [headers.get(name) for name in wanted] == ["nosniff", "DENY", "no-referrer", "no-store"]
 
 
-def test_a_bug_is_500_and_tells_nothing(start_server: Callable[..., Server]):
+def test_a_bug_is_500_and_tells_nothing(stores: Stores, start_server: Callable[..., Server], tmp_path: Path):
     """What was not foreseen is logged and blurred."""
     server = start_server()
     team = make_tenant(server, "a")
     memory = team.post_memory(content="x").headers["Location"]
-    with server.database.write() as connection:
+    with closing(Database(stores.owner_url(tmp_path))) as owned, owned.write() as connection:
         connection.exec_driver_sql("DROP TABLE memory_sources")
 
     with closing(team.http):
@@ -131,17 +135,35 @@ def test_a_bug_is_500_and_tells_nothing(start_server: Callable[..., Server]):
     assert NEVER.search(reply.text) is None
 
 
-def test_a_database_that_cannot_answer_is_503(start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch):
+LOCKING = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": ["BEGIN", "LOCK TABLE memory_items IN EXCLUSIVE MODE"]}
+
+
+def test_a_database_that_cannot_answer_is_503(
+    stores: Stores, start_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """While another program keeps the write lock, writes are 503 with `Retry-After` and reads go on."""
-    monkeypatch.setattr("app.store.database._BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("app.store.engines.sqlite._BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(postgresql, "_LIMITS", f"{postgresql._LIMITS}; SET lock_timeout = 2000")
     server = start_server()
     team = make_tenant(server, "a")
-    with closing(team.http), closing(sqlite3.connect(server.database.path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with closing(team.http), closing(raw_writer.opened(stores.owner_url(tmp_path))) as other:
+        for statement in LOCKING[stores.dialect]:
+            other.run(statement)
         refused, read = team.post_memory(content="x"), team.http.get("/v1/memories")
-        other.execute("ROLLBACK")
+        other.run("ROLLBACK")
         done = team.post_memory(content="x")
 
     assert (code_of(refused), read.status_code, done.status_code) == ((503, "Unavailable"), 200, 201)
     assert refused.headers["Retry-After"].isdigit()
     assert NEVER.search(refused.text) is None
+
+
+@pytest.mark.parametrize("verb", ["GET", "PATCH", "DELETE"])
+@pytest.mark.parametrize("noun", ["projects", "sessions", "keys"])
+def test_an_id_that_nothing_can_have_is_not_found(team: Tenant, noun: str, verb: str):
+    """NUL in a path is a name like any other: nobody's."""
+    if (noun, verb) == ("sessions", "PATCH"):
+        return
+    body = {"json": {}} if verb == "PATCH" else {}
+
+    assert team.http.request(verb, f"/v1/{noun}/a%00b", **body).status_code == 404

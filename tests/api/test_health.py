@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -10,7 +11,8 @@ import pytest
 from app.services.readiness import Readiness
 from app.store import migrations
 from app.store.database import Database
-from tests.conftest import Server, Tenant
+from tests.conftest import Server, Tenant, make_tenant
+from tests.stores import Stores
 
 PUBLIC = ["/healthz", "/readyz", "/api/health", "/api/readiness", "/api/version", "/v1/info", "/openapi.json", "/docs"]
 
@@ -78,27 +80,21 @@ def not_a_database(path: Path) -> None:
     path.write_bytes(b"not a database" * 5000)
 
 
-def without_a_table(path: Path) -> None:
-    opened = Database(f"sqlite:///{path}")
-    with opened.write() as connection:
-        connection.exec_driver_sql("DROP TABLE memory_sources")
-    opened.close()
-
-
 def without_room(path: Path) -> None:
     path.with_name(path.name + "-writer.lock").unlink(missing_ok=True)
     path.with_name(path.name + "-writer.lock").mkdir()
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
         (not_a_database, "not readable: it is corrupt"),
-        (without_a_table, "not writable"),
         (without_room, "not writable"),
     ],
 )
-def test_a_broken_database_shows(database: Database, harm: Callable[[Path], None], said: str):
+@pytest.mark.sqlite
+def test_a_broken_file_shows(database: Database, harm: Callable[[Path], None], said: str):
     """Readiness names what does not work, after the next trial in the background."""
     readiness = Readiness(database)
     readiness.try_writing()
@@ -112,6 +108,18 @@ def test_a_broken_database_shows(database: Database, harm: Callable[[Path], None
     assert readiness.of_database()[0] == said
 
 
+def test_a_table_that_is_gone_shows(stores: Stores, database: Database, tmp_path: Path):
+    """Each of them is looked at."""
+    readiness = Readiness(database)
+    with closing(Database(stores.owner_url(tmp_path))) as owned, owned.write() as connection:
+        connection.exec_driver_sql("DROP TABLE memory_sources")
+
+    readiness.try_writing()
+
+    state, revision = readiness.of_database()
+    assert (state.split(":")[0], revision) == ("not writable", "ok")
+
+
 def test_a_repaired_database_shows_too(database: Database):
     """The next trial that works makes it ready again."""
     readiness = Readiness(database, writable="not writable")
@@ -121,22 +129,40 @@ def test_a_repaired_database_shows_too(database: Database):
     assert readiness.of_database() == ("ok", "ok")
 
 
+@pytest.mark.sqlite
 def test_a_server_over_a_broken_database_lives_and_is_not_ready(start_server: Callable[..., Server]):
     """Liveness stays 200, readiness is 503 with the cause."""
     server = start_server()
     not_a_database(server.database.path)
 
-    alive, ready = (httpx.get(f"{server.url}{path}") for path in ("/healthz", "/readyz"))
+    alive, ready = (httpx.get(f"{server.url}{path}", timeout=30) for path in ("/healthz", "/readyz"))
 
     assert (alive.status_code, ready.status_code) == (200, 503)
     assert ready.json()["database"] == "not readable: it is corrupt"
     assert ready.json()["status"] == "unavailable"
 
 
-def test_a_database_behind_the_code_shows(database: Database):
+@pytest.mark.postgresql
+def test_a_server_whose_database_is_gone_lives_and_is_not_ready(
+    stores: Stores, start_server: Callable[..., Server], tmp_path: Path
+):
+    """Liveness stays 200, readiness is 503; who asks for more is told to come again."""
+    server = start_server()
+    team = make_tenant(server, "a")
+    stores.forget(tmp_path)
+
+    with closing(team.http) as http:
+        statuses = [http.get(path).status_code for path in ("/healthz", "/readyz", "/v1/memories")]
+        ready = http.get("/readyz").json()
+
+    assert statuses == [200, 503, 503]
+    assert (ready["status"], ready["database"]) == ("unavailable", "not readable: it cannot be reached")
+
+
+def test_a_database_behind_the_code_shows(stores: Stores, database: Database, tmp_path: Path):
     """Migrations that are missing are named."""
     database.close()
-    migrations.downgrade(database.url, "0001")
+    migrations.downgrade(stores.owner_url(tmp_path), "0001")
 
     state, revision = Readiness(database).of_database()
 

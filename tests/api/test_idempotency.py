@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from app.services import idempotency
 from tests.conftest import Tenant
@@ -43,6 +44,17 @@ def test_a_repeat_answers_the_same_and_says_so(team: Tenant, path: str):
     assert (again.status_code, again.headers.get("Idempotent-Replayed")) == (201, "true")
     assert again.json() == first.json()
     assert again.headers.get("Location") == first.headers.get("Location")
+
+
+def test_a_repeat_of_what_stood_already_says_so_again(team: Tenant):
+    """200 and `deduplicated`, as the first time; a repeat of what was new stays 201 and new."""
+    body = bodies(team)["/v1/memories"]
+    made, found = post(team, "/v1/memories", body, "made"), post(team, "/v1/memories", body, "found")
+    again = [post(team, "/v1/memories", body, key) for key in ("made", "found")]
+
+    assert [(one.status_code, one.json()["deduplicated"]) for one in (made, found)] == [(201, False), (200, True)]
+    assert [(one.status_code, one.json()) for one in again] == [(201, made.json()), (200, found.json())]
+    assert all(one.headers["Idempotent-Replayed"] == "true" for one in again)
 
 
 def test_a_repeat_re_reads_what_stands_now(team: Tenant):
@@ -114,8 +126,8 @@ def test_no_body_and_no_text_is_kept(team: Tenant, server):
     body = {"projectId": team.project_id, "content": "very secret lighthouse"}
     memory = post(team, "/v1/memories", body, "kept").json()["memory"]
     with server.database.read() as connection:
-        record = connection.exec_driver_sql(
-            "SELECT * FROM idempotency_records WHERE ids LIKE ?", (f"%{memory['id']}%",)
+        record = connection.execute(
+            text("SELECT * FROM idempotency_records WHERE ids LIKE :ids"), {"ids": f"%{memory['id']}%"}
         ).one()
 
     assert record._mapping["ids"] == f'["{memory["id"]}"]'
@@ -126,9 +138,9 @@ def test_a_key_is_forgotten_after_a_day(team: Tenant, server):
     """What is older counts as never sent, and is removed in time."""
     first = post(team, "/v1/projects", {"name": "n"})
     with server.database.write() as connection:
-        connection.exec_driver_sql(
-            "UPDATE idempotency_records SET created_at_epoch = created_at_epoch - 86400001 WHERE ids LIKE ?",
-            (f"%{first.json()['project']['id']}%",),
+        connection.execute(
+            text("UPDATE idempotency_records SET created_at_epoch = created_at_epoch - 86400001 WHERE ids LIKE :ids"),
+            {"ids": f"%{first.json()['project']['id']}%"},
         )
 
     again = post(team, "/v1/projects", {"name": "n"})

@@ -133,6 +133,48 @@ def test_what_is_wrong_with_a_request_comes_before_the_quota(limited: Callable[.
         assert http.post("/v1/memories", json={"unknown": 1}).status_code == 400
 
 
+def test_what_is_wrong_with_its_things_comes_before_the_quota_too(limited: Callable[..., tuple[Server, Tenant]]):
+    """403 for a project, 404, 412, 409; 402 is the last, and then nothing has been done."""
+    server, team = limited(monthly_request_cap=5)
+    stranger = make_tenant(server, "b")
+    own = {"projectId": team.project_id}
+    with team.http as http, stranger.http:
+        project = http.post("/v1/projects", json={"name": "p", "slug": "taken"}).json()["project"]["id"]
+        memory = team.post_memory(content="kept").json()["memory"]["id"]
+        while http.get("/v1/memories").status_code != 402:
+            pass
+        address = f"/v1/memories/{memory}"
+        stale = {"If-Match": '"0"'}
+        refused = [
+            http.post("/v1/memories", json={"projectId": stranger.project_id, "content": "x"}),
+            http.post("/v1/search", json={"projectId": stranger.project_id, "query": "x"}),
+            http.get("/v1/memories/unknown"),
+            http.patch("/v1/projects/unknown", json={"name": "x"}),
+            http.delete(address, headers=stale),
+            http.post("/v1/projects", json={"name": "q", "slug": "taken"}),
+        ]
+        over = [
+            http.get(address),
+            http.post("/v1/search", json={**own, "query": "kept"}),
+            http.post("/v1/memories", json={**own, "content": "y"}, headers={"Idempotency-Key": "k"}),
+            http.patch(address, json={"title": "changed"}),
+            http.delete(address),
+            http.post("/v1/memories/delete", json={**own, "kinds": ["manual"]}),
+            http.delete(f"/v1/projects/{project}"),
+            http.get(f"/v1/projects/{team.project_id}/export"),
+            http.post("/v1/keys", json={"scopes": ["memories:read"]}),
+            http.delete(f"/v1/teams/{team.team_id}"),
+        ]
+
+    assert [reply.status_code for reply in refused] == [403, 403, 404, 404, 412, 409]
+    assert [(reply.status_code, reply.json()["error"]) for reply in over] == [(402, "QuotaExceeded")] * len(over)
+    with client(server, make_key(server.database, team.caller, scopes=(EVERYTHING,))) as http:
+        assert [(one["content"], one["title"]) for one in http.get("/v1/memories").json()["memories"]] == [
+            ("kept", None)
+        ]
+        assert len(http.get("/v1/projects").json()["projects"]) == 2
+
+
 def test_a_quota_holds_for_the_month_only(limited: Callable[..., tuple[Server, Tenant]]):
     """Counts of an earlier month are not those of this one."""
     server, team = limited(monthly_request_cap=5)

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from tests.conftest import Tenant
 from tests.problems import code_of
@@ -420,9 +421,9 @@ def test_damaged_json_in_a_row_degrades_to_an_empty_value(team: Tenant, server):
     """One damaged row breaks neither its own reading nor a list."""
     memory = stored(team, **FIELDS)
     with server.database.write() as connection:
-        connection.exec_driver_sql(
-            "UPDATE memory_items SET metadata = '{broken', files_read = '7', concepts = '' WHERE id = ?",
-            (memory["id"],),
+        connection.execute(
+            text("UPDATE memory_items SET metadata = '{broken', files_read = '7', concepts = '' WHERE id = :id"),
+            {"id": memory["id"]},
         )
 
     read = team.http.get(f"/v1/memories/{memory['id']}").json()["memory"]

@@ -232,7 +232,22 @@ def cursor(team: Tenant) -> str:
 
 @pytest.mark.parametrize(
     "at",
-    [[2**70, 1], [-(2**70), 1], ["a", 1], [1.5, 1], [1], [1, 2, 3], [None, 1], [True, 1], [], {}, 7, "x", [[1], 1]],
+    [
+        [2**70, 1],
+        [-(2**70), 1],
+        ["a", 1],
+        [1, "a\0"],
+        [1.5, 1],
+        [1],
+        [1, 2, 3],
+        [None, 1],
+        [True, 1],
+        [],
+        {},
+        7,
+        "x",
+        [[1], 1],
+    ],
 )
 def test_a_forged_cursor_is_refused(team: Tenant, cursor: str, at: Any):
     """Whatever a cursor says, it is either a place in this list or a 400."""

@@ -1,13 +1,15 @@
 """/metrics: what Prometheus scrapes, for whoever administers the server."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
 from app.caller import SERVER_ADMIN, server_owner
-from tests.conftest import Server, Tenant, client, make_key
+from tests.conftest import Server, Tenant, client, make_key, make_tenant
+from tests.stores import Stores
 
 
 @pytest.fixture
@@ -76,13 +78,35 @@ def test_slow_checks_happen_once_per_key(team: Tenant, scraped: Callable[[str], 
     assert scraped("cmem_argon2_checks_total") == before
 
 
-def test_the_outbox_and_the_files_show(team: Tenant, scraped: Callable[[str], float]):
-    """Depth, age and bytes."""
+def test_the_outbox_and_the_files_show(stores: Stores, team: Tenant, scraped: Callable[[str], float]):
+    """Depth, age and bytes; the log of a database server is its own."""
     names = "cmem_memories", "cmem_outbox_pending", "cmem_outbox_failed"
     before = [scraped(f"{name} ") for name in names]
     team.post_memory(content="it waits, for vectors are off")
 
     assert [scraped(f"{name} ") - old for name, old in zip(names, before, strict=True)] == [1, 1, 0]
     assert scraped("cmem_database_bytes ") > 100_000
-    assert scraped("cmem_wal_bytes ") > 0
+    assert (scraped("cmem_wal_bytes ") > 0) == (stores.dialect == "sqlite")
     assert scraped("cmem_outbox_oldest_seconds ") >= 0
+
+
+def test_embedding_shows_as_totals_that_grow(start_server: Callable[..., Server]):
+    """Memories, their texts and the seconds that these took: rates are Prometheus' own work."""
+    server = start_server(vectors="embedded")
+    team = make_tenant(server, "a")
+    names = "cmem_embedded_memories_total", "cmem_embedded_texts_total", "cmem_embedding_seconds_total"
+    with team.http, client(server, make_key(server.database, server_owner(), scopes=(SERVER_ADMIN,))) as http:
+
+        def totals() -> list[float]:
+            samples = dict(line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[0] != "#")
+            return [float(samples[name]) for name in names]
+
+        before = totals()
+        team.post_memory(content="The gateway times out.", facts=["After three seconds."])
+        deadline = time.monotonic() + 30
+        while totals()[0] == before[0] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        grown = [now - old for now, old in zip(totals(), before, strict=True)]
+
+    assert grown[:2] == [1, 2]
+    assert 0 < grown[2] < 30

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
@@ -14,8 +13,9 @@ from app.clock import now_ms
 from app.services import teams
 from app.store.database import Database
 from app.store.models import api_keys
-from tests.api.test_edges import served
 from tests.conftest import make_key
+from tests.serving import Home
+from tests.stores import Stores
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    folder: Path = tmp_path_factory.mktemp("pair")
-    with served(folder) as one, served(folder) as other:
-        database = Database(f"sqlite:///{folder / 'cmem.db'}")
+def pair(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    home = Home(folder, stores.first_settings(folder))
+    with home.serving() as one, home.serving() as other, home.database() as database:
         with database.write() as connection:
             team = teams.create(connection, server_owner(), name="pair")
         api_key = make_key(database, server_owner().within(team.id), scopes=(EVERYTHING,))
-        yield Pair(one, other, database, team.id, api_key)
-        database.close()
+        yield Pair(one.url, other.url, database, team.id, api_key)
+    stores.forget(folder)
 
 
 def test_a_key_revoked_in_one_process_is_refused_in_the_other(pair: Pair):

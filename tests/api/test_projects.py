@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from app.services import projects as service
 from tests.conftest import Server, Tenant, client, make_key
@@ -168,8 +169,8 @@ def counts(team: Tenant, server: Server) -> dict[str, int]:
     tables = ("server_sessions", "agent_events", "memory_items", "project_statistics")
     with server.database.read() as connection:
         return {
-            table: connection.exec_driver_sql(
-                f"SELECT count(*) FROM {table} WHERE project_id = ?", (team.project_id,)
+            table: connection.execute(
+                text(f"SELECT count(*) FROM {table} WHERE project_id = :id"), {"id": team.project_id}
             ).scalar_one()
             for table in tables
         }

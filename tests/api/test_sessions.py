@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from tests.conftest import Tenant
 from tests.problems import code_of
@@ -170,7 +171,7 @@ def test_deleting_a_session_leaves_its_children_on_their_own(team: Tenant, serve
         team.post_memory(content="same", serverSessionId=session)
     with server.database.write() as connection:
         for session in sessions:
-            connection.exec_driver_sql("DELETE FROM server_sessions WHERE id = ?", (session,))
+            connection.execute(text("DELETE FROM server_sessions WHERE id = :id"), {"id": session})
 
     left = team.http.get("/v1/memories").json()["memories"]
 

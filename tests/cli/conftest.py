@@ -1,6 +1,5 @@
 """A data folder with a team `a`, as commands open it."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,23 +10,26 @@ from app.caller import Caller, server_owner
 from app.cli.root import main
 from app.services import teams
 from app.store.database import Database
+from tests.stores import Stores
 
 
 @pytest.fixture
-def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The data folder of this test, which every command uses."""
     made = tmp_path / "data"
     made.mkdir()
-    shutil.copy(template, made / "cmem.db")
     monkeypatch.setenv("CMEM_DATA_DIR", str(made))
     monkeypatch.setenv("CMEM_VECTORS", "off")
-    return made
+    for name, value in stores.settings(made).items():
+        monkeypatch.setenv(f"CMEM_{name.upper()}", value)
+    yield made
+    stores.forget(made)
 
 
 @pytest.fixture
-def store(folder: Path) -> Iterator[Database]:
+def store(stores: Stores, folder: Path) -> Iterator[Database]:
     """The database of that folder."""
-    opened = Database(f"sqlite:///{folder / 'cmem.db'}")
+    opened = Database(stores.url(folder))
     yield opened
     opened.close()
 

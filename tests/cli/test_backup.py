@@ -2,27 +2,38 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from click.testing import Result
 
 from app.caller import Caller
 from app.services import projects
 from app.store.database import Database
 from tests.bench import harness
+from tests.stores import Stores, of_folder
 
 Command = Callable[..., Result]
 
 
+@pytest.fixture
+def empty_elsewhere(stores: Stores, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The settings of a server in another folder."""
+    folder = tmp_path / "elsewhere"
+    with of_folder(stores, folder):
+        yield {"data_dir": str(folder), **stores.settings(folder)}
+
+
 def test_a_server_moves_into_another_folder(
-    command: Command, store: Database, owner: Caller, folder: Path, tmp_path: Path, monkeypatch
+    command: Command, store: Database, owner: Caller, empty_elsewhere: dict[str, str], tmp_path: Path, monkeypatch
 ):
     """Backed up here, restored there, found whole there."""
     with store.write() as connection:
         projects.create(connection, owner, name="kept")
     written = json.loads(command("backup", tmp_path / "b.db", "--json").stdout)
-    monkeypatch.setenv("CMEM_DATA_DIR", str(tmp_path / "elsewhere"))
+    for name, value in empty_elsewhere.items():
+        monkeypatch.setenv(f"CMEM_{name.upper()}", value)
 
     assert written["rows"]["projects"] == 1
     assert command("restore", tmp_path / "b.db").exit_code == 0
@@ -32,17 +43,22 @@ def test_a_server_moves_into_another_folder(
     assert command("db", "check").output == "the database is whole\n"
 
 
-def test_a_rehearsal_checks_and_changes_nothing(command: Command, owner: Caller, folder: Path, tmp_path: Path):
+def test_a_rehearsal_checks_and_changes_nothing(command: Command, store: Database, owner: Caller, tmp_path: Path):
     """--dry-run says whether it would do."""
     command("backup", tmp_path / "b.db")
-    before = (folder / "cmem.db").stat().st_ino
+    with store.write() as connection:
+        projects.create(connection, owner, name="later")
 
     assert json.loads(command("restore", tmp_path / "b.db", "--dry-run", "--json").stdout)["dryRun"] is True
-    assert (folder / "cmem.db").stat().st_ino == before
+    with store.read() as connection:
+        assert [project.name for project in projects.everything(connection, owner)] == ["later"]
 
 
-def test_a_restore_is_refused_while_a_server_runs(command: Command, owner: Caller, folder: Path, tmp_path: Path):
+def test_a_restore_is_refused_while_a_server_runs(
+    command: Command, store: Database, owner: Caller, folder: Path, tmp_path: Path
+):
     """The line says what to do; a backup goes through meanwhile."""
+    store.close()
     with harness.serving(folder) as running:
         assert running.process.stdout is not None
         running.process.stdout.close()
@@ -56,8 +72,11 @@ def test_a_restore_is_refused_while_a_server_runs(command: Command, owner: Calle
     assert command("restore", tmp_path / "b.db").exit_code == 0
 
 
-def test_a_backup_without_its_manifest_is_checked_by_itself(command: Command, owner: Caller, tmp_path: Path):
+def test_a_backup_without_its_manifest_is_checked_by_itself(
+    command: Command, store: Database, owner: Caller, tmp_path: Path
+):
     """It says so."""
+    store.close()
     command("backup", tmp_path / "b.db")
     shutil.copy(tmp_path / "b.db", tmp_path / "c.db")
 

@@ -2,16 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.serving import ROOT, Started, serve_command, serving
+from tests.serving import Home, Started
 
 WRITES = 2_000 if os.environ.get("CMEM_STRESS") else 300
 WRITERS = 16
@@ -52,19 +49,17 @@ def stored(started: Started, key: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9] if os.environ.get("CMEM_STRESS") else [0.5])
-def test_every_acknowledged_write_is_there_once_after_a_kill(tmp_path: Path, share: float):
+def test_every_acknowledged_write_is_there_once_after_a_kill(home: Home, share: float):
     """Nothing that was answered with 201 is lost or doubled, and `db check` finds nothing wrong."""
-    with serving(tmp_path) as started:
+    with home.serving() as started:
         acknowledged = write_until_killed(started, round(WRITES * share))
         key = started.exported["KEY"]
 
-    with serving(tmp_path) as again:
+    with home.serving() as again:
         found = stored(again, key)
 
     assert len(acknowledged) >= round(WRITES * share)
     assert [text for text in acknowledged if found[text] != 1] == []
     assert [text for text, times in found.items() if times != 1] == []
-    _, environment = serve_command(tmp_path)
-    command = [sys.executable, "-m", "app", "db", "check"]
-    checked = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    checked = home.run("db", "check")
     assert (checked.returncode, checked.stdout) == (0, "the database is whole\n")

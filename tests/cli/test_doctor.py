@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import memories, projects
+from app.services import memories, projects, purging
 from app.store.database import Database
 from app.vectors.chroma import server
 from tests.conftest import make_key
@@ -54,6 +54,7 @@ def test_a_whole_server_has_nothing_wrong(command: Command, filled: str):
     assert wrong(command) == {}
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     ("harm", "what"),
     [
@@ -77,6 +78,7 @@ def test_damage_of_full_text_is_named_and_mended(command: Command, store: Databa
     assert wrong(command) == {}
 
 
+@pytest.mark.sqlite
 def test_a_damaged_page_is_named_and_a_backup_mends_it(
     command: Command, store: Database, filled: str, folder: Path, tmp_path: Path
 ):
@@ -129,11 +131,12 @@ def test_keys_that_nobody_uses_are_named(command: Command, store: Database, owne
     """A key that was forgotten is a way in that nobody watches."""
     make_key(store, owner)
     with store.write() as connection:
-        connection.exec_driver_sql("UPDATE api_keys SET created_at_epoch = created_at_epoch - 91 * 86400000")
+        connection.exec_driver_sql("UPDATE api_keys SET created_at_epoch = created_at_epoch - 7862400000")
 
     assert "(unused)" in wrong(command)["keys"]["detail"]
 
 
+@pytest.mark.sqlite
 def test_no_database_at_all_is_named(command: Command, folder: Path):
     """With how to begin."""
     (folder / "cmem.db").unlink()
@@ -159,6 +162,71 @@ def test_a_lost_vector_folder_is_named_and_mended(
     for _ in range(2):
         assert command(*named(found["vectors"])).exit_code == 0
     assert wrong(command) == {}
+
+
+def mirrored(command: Command, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave five memories, and mirror them."""
+    monkeypatch.setenv("CMEM_VECTORS", "embedded")
+    with store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM memory_items WHERE seq > 5")
+        connection.exec_driver_sql("DELETE FROM vector_outbox WHERE operation = 'delete'")
+    assert command("vectors", "backfill").exit_code == 0
+    assert wrong(command) == {}
+
+
+def mended(command: Command, what: str) -> list[str]:
+    """Run what the doctor names, twice, until nothing is wrong; return what it said."""
+    said = []
+    while found := wrong(command).get(what):
+        said.append(found["detail"])
+        assert len(said) < 5
+        for _ in range(2):
+            assert command(*named(found)).exit_code == 0
+    assert wrong(command) == {}
+    return said
+
+
+def test_collections_of_projects_that_are_no_more_are_named_and_mended(
+    command: Command, store: Database, owner: Caller, filled: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As after a restore: the folder knows more than the database. A rehearsal counts them."""
+    mirrored(command, store, monkeypatch)
+    purging.remove_project(store, owner, filled)
+    with store.write() as connection:
+        connection.exec_driver_sql("DELETE FROM vector_outbox")
+
+    rehearsed = json.loads(command("vectors", "verify", "--dry-run", "--json").stdout)["ownerless"]
+
+    assert rehearsed == 1
+    assert mended(command, "vectors") == ["1 collections are of no project here"]
+
+
+def test_a_folder_of_another_server_is_named_and_mended(
+    command: Command, store: Database, owner: Caller, filled: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Every project's collection is missing, and none that is there belongs to anybody."""
+    mirrored(command, store, monkeypatch)
+    purging.remove_project(store, owner, filled)
+    with store.write() as connection:
+        project_id = projects.create(connection, owner, name="q").id
+        new = memories.NewMemory(project_id=project_id, kind="manual", type="manual", text="a memory of another")
+        memories.add(connection, owner, new)
+        connection.exec_driver_sql("DELETE FROM vector_outbox")
+
+    assert mended(command, "vectors") == ["1 projects have none", "1 collections are of no project here"]
+
+
+def test_an_outbox_full_of_failures_is_named_and_mended(
+    command: Command, store: Database, filled: str, monkeypatch: pytest.MonkeyPatch
+):
+    """What was set aside is taken up again."""
+    mirrored(command, store, monkeypatch)
+    with store.write() as connection:
+        connection.exec_driver_sql("UPDATE memory_items SET text = text || ' again'")
+        connection.exec_driver_sql("UPDATE vector_outbox SET failed = true, last_error = 'no such model', attempts = 5")
+
+    assert mended(command, "outbox") == ["5 memories were set aside, the first for: no such model"]
+    assert json.loads(command("vectors", "verify", "--dry-run", "--json").stdout)["stale"] == 0
 
 
 def test_too_few_open_files_are_named(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch):

@@ -11,8 +11,9 @@ from click.testing import Result
 from app.caller import Caller
 from app.services import memories, projects
 from app.store.database import Database
-from tests.store import damage
+from tests.store import damage, raw_writer
 from tests.store.raw_writer import RawWriter
+from tests.stores import Stores
 
 Command = Callable[..., Result]
 
@@ -36,10 +37,15 @@ def test_a_whole_index_checks_clean(command: Command, library: None):
     assert (checked.exit_code, json.loads(checked.output)) == (0, {"ok": True})
 
 
-@pytest.mark.parametrize("harm", [damage.dropped_trigger, damage.deleted_index, damage.missed_changes])
-def test_drift_is_found_and_mended(command: Command, folder: Path, library: None, harm: Callable[[RawWriter], None]):
+@pytest.mark.parametrize(
+    "harm",
+    [damage.dropped_trigger, damage.missed_changes, pytest.param(damage.deleted_index, marks=pytest.mark.sqlite)],
+)
+def test_drift_is_found_and_mended(
+    command: Command, stores: Stores, folder: Path, library: None, harm: Callable[[RawWriter], None]
+):
     """The check exits 1 until a rebuild, which says how many it indexed; then it exits 0."""
-    with closing(RawWriter(folder / "cmem.db")) as raw:
+    with closing(raw_writer.opened(stores.owner_url(folder))) as raw:
         harm(raw)
 
     codes = [command("fts", "check").exit_code]

@@ -13,20 +13,19 @@ from click.testing import Result
 from app.caller import Caller
 from app.services import memories, projects
 from app.store.database import Database
+from tests import schemas
 
 ROOT = Path(__file__).parents[2]
 DIES_IN_THE_MIDDLE = """
 import os
 from app.cli.root import main
-from app.store.fulltext import rebuilding
-rebuilding._SLICE_ROWS = 100
-fill = rebuilding._fill_slice
-def once(connection, done=[]):
-    done.append(1)
-    if len(done) == 3:
-        os.kill(os.getpid(), 9)
-    return fill(connection)
-rebuilding._fill_slice = once
+from app.services import integrity
+from app.store.care import postgresql, sqlite_rebuilding
+postgresql._SLICE_ROWS = sqlite_rebuilding._SLICE_ROWS = 100
+rebuild = integrity.rebuild_full_text
+def until_killed(database, progress):
+    return rebuild(database, lambda done: done < 200 or os.kill(os.getpid(), 9))
+integrity.rebuild_full_text = until_killed
 main(["fts", "rebuild"])
 """
 
@@ -49,10 +48,7 @@ def test_a_killed_rebuild_leaves_the_old_index_and_the_next_one_ends_well(
     with store.write() as connection:
         new = memories.NewMemory(project_id=project_id, kind="manual", type="manual", text="lighthouse after the kill")
         memories.add(connection, owner, new)
-        found = connection.exec_driver_sql(
-            "SELECT count(*) FROM memory_items_fts WHERE memory_items_fts MATCH 'lighthouse'"
-        )
-        assert found.scalar_one() == 501
+    assert len(schemas.indexed(store, "lighthouse")) == 501
     for _ in range(2):
         assert json.loads(command("fts", "rebuild", "--json").stdout) == {"indexed": 501}
     assert command("db", "check").exit_code == 0

@@ -14,24 +14,17 @@ from click.testing import CliRunner
 
 from app.caller import server_owner
 from app.cli.legacy import legacy
-from app.services import teams
-from app.store import migrations
+from app.services import integrity, teams
 from app.store.database import Database
 from tests.legacy import builders
 
 SHARED = Path(os.environ.get("CMEM_SHARED", Path(__file__).parents[3] / "shared")) / "fixtures" / "legacy"
 
 
-@pytest.fixture
-def store_path(tmp_path, monkeypatch):
-    monkeypatch.setenv("CMEM_DATA_DIR", str(tmp_path / "data"))
-    path = tmp_path / "data" / "cmem.db"
-    url = f"sqlite:///{path}"
-    path.parent.mkdir()
-    migrations.upgrade(url)
-    with closing(Database(url)) as database, database.write() as connection:
+@pytest.fixture(autouse=True)
+def team(store: Database):
+    with store.write() as connection:
         teams.create(connection, server_owner(), name="default")
-    return path
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def import_(path: Path, *options: str):
     return CliRunner().invoke(legacy, ["import", str(path), "--team", "default", *options])
 
 
-def test_the_report_is_exactly_what_scripts_rely_on(store_path, sample):
+def test_the_report_is_exactly_what_scripts_rely_on(sample):
     """--json prints the origin, the counts by noun and the warnings, and nothing else."""
     report = json.loads(import_(sample, "--json").output)
     assert report.pop("origin").startswith("claude-mem:")
@@ -59,7 +52,7 @@ def test_the_report_is_exactly_what_scripts_rely_on(store_path, sample):
     }
 
 
-def test_a_warning_names_table_and_row(store_path, sample):
+def test_a_warning_names_table_and_row(sample):
     """Each repaired row comes as table, id and message."""
     with closing(sqlite3.connect(sample, isolation_level=None)) as source:
         source.execute("UPDATE observations SET files_read = 'a.py'")
@@ -68,16 +61,15 @@ def test_a_warning_names_table_and_row(store_path, sample):
     ]
 
 
-def test_a_dry_run_says_what_it_would_do(store_path, sample):
+def test_a_dry_run_says_what_it_would_do(store: Database, sample):
     """Without --json the report is a table, and a rehearsal says that it is one."""
     result = import_(sample, "--dry-run")
     assert result.output.startswith("Would import claude-mem:")
     assert ["observations", "1", "0", "0"] in [line.split() for line in result.output.splitlines()]
-    with closing(sqlite3.connect(store_path)) as connection:
-        assert connection.execute("SELECT count(*) FROM memory_items").fetchone() == (0,)
+    assert integrity.count_memories(store) == 0
 
 
-def test_internal_rows_come_in_on_request(store_path, sample):
+def test_internal_rows_come_in_on_request(sample):
     """The switches reach the reader."""
     with closing(sqlite3.connect(sample, isolation_level=None)) as source:
         source.execute("UPDATE observations SET project = 'observer-sessions'")
@@ -92,14 +84,14 @@ def test_internal_rows_come_in_on_request(store_path, sample):
         (["--team", "nobody"], "There is no such team."),
     ],
 )
-def test_a_wrong_option_ends_in_one_clear_line(store_path, sample, options, complaint):
+def test_a_wrong_option_ends_in_one_clear_line(sample, options, complaint):
     """The command says what is wrong and exits non-zero."""
     result = import_(sample, *options)
     assert result.exit_code != 0
     assert complaint in result.output.splitlines()[-1]
 
 
-def test_a_file_that_is_no_database_ends_in_one_clear_line(store_path, tmp_path):
+def test_a_file_that_is_no_database_ends_in_one_clear_line(tmp_path):
     """The command names the file and exits non-zero."""
     other = tmp_path / "notes.txt"
     other.write_text("not a database, " * 100)
@@ -116,14 +108,14 @@ def test_a_file_that_is_no_database_ends_in_one_clear_line(store_path, tmp_path)
         ("dirty.db", {"sessions": 10, "observations": 33, "summaries": 9, "prompts": 15}),
     ],
 )
-def test_the_shared_databases_come_in_whole(store_path, name, totals):
+def test_the_shared_databases_come_in_whole(name, totals):
     """The counts add up to the rows, and a second run makes nothing."""
     first, second = (json.loads(import_(SHARED / name, "--json").output) for _ in range(2))
     assert {noun: sum(first[noun].values()) for noun in totals} == totals
     assert [second[noun]["created"] for noun in ("projects", *totals)] == [0] * 5
 
 
-def test_a_writer_at_work_is_tolerated(store_path, sample, tmp_path):
+def test_a_writer_at_work_is_tolerated(sample, tmp_path):
     """A program that holds an open transaction on the source neither stops the import nor is disturbed."""
     copy = Path(shutil.copyfile(sample, tmp_path / "live.db"))
     hold = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"

@@ -12,8 +12,10 @@ from app.services import memories, projects
 from app.store.database import Database
 from tests.services.test_maintenance import holding
 from tests.serving import serving
+from tests.stores import Stores
 
 Command = Callable[..., Result]
+pytestmark = pytest.mark.sqlite
 MARKER = "xylophonemarkerword"
 
 
@@ -26,6 +28,7 @@ def memory_id(store: Database, owner: Caller) -> str:
         return memories.add(connection, owner, new)[0].id
 
 
+@pytest.mark.sqlite
 def test_deleted_text_is_in_no_file_of_the_data_folder(
     command: Command, store: Database, owner: Caller, memory_id: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -44,9 +47,11 @@ def test_deleted_text_is_in_no_file_of_the_data_folder(
     assert command("doctor").exit_code == 0
 
 
-def test_it_runs_beside_a_server(command: Command, store: Database, owner: Caller, memory_id: str, folder: Path):
+def test_it_runs_beside_a_server(
+    command: Command, store: Database, stores: Stores, owner: Caller, memory_id: str, folder: Path
+):
     """Which goes on serving."""
-    with serving(folder):
+    with serving(folder, **stores.settings(folder)):
         with store.write() as connection:
             memories.remove(connection, owner, memory_id, precondition=lambda _: True)
         assert json.loads(command("maintenance", "run", "--json").stdout)["vectorsVacuumed"] is False

@@ -1,12 +1,11 @@
 """`serve`, as an operator starts it."""
 
 import socket
-import subprocess
 
 import httpx
 import pytest
 
-from tests.serving import ROOT, serve_command, serving
+from tests.serving import Home, serving
 
 FACT = "The payment gateway waits three seconds for the bank."
 
@@ -19,26 +18,25 @@ def has_ipv6() -> bool:
     return True
 
 
-def test_a_second_start_keeps_the_data_and_shows_no_key(tmp_path):
+def test_a_second_start_keeps_the_data_and_shows_no_key(home: Home):
     """The key of the first start reads after the second what it wrote before."""
-    with serving(tmp_path) as first:
+    with home.serving() as first:
         key = {"Authorization": f"Bearer {first.exported['KEY']}"}
         fact = {"projectId": first.exported["PROJECT"], "content": FACT}
         httpx.post(f"{first.url}/v1/memories", json=fact, headers=key, trust_env=False).raise_for_status()
 
-    with serving(tmp_path) as second:
+    with home.serving() as second:
         memories = httpx.get(f"{second.url}/v1/memories", headers=key, trust_env=False).json()["memories"]
 
     assert [memory["content"] for memory in memories] == [FACT]
     assert "cmem_" not in second.printed
 
 
-def test_a_taken_port_is_one_clear_line(tmp_path):
+def test_a_taken_port_is_one_clear_line(home: Home):
     """What is in the way is named, without a stack."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        command, environment = serve_command(tmp_path, "--port", str(port))
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = home.run("serve", "--port", str(port))
 
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: cannot listen on 127.0.0.1:{port}: Address already in use")

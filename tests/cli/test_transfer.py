@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import Result
+from sqlalchemy import delete
 
 from app.caller import Caller, server_owner
 from app.services import teams
 from app.store.database import Database
+from app.store.models import projects
 from tests.services import everything
 
 Command = Callable[..., Result]
@@ -36,7 +38,7 @@ def test_kept_ids_make_the_very_same_file(command: Command, store: Database, own
     file = tmp_path / "out.ndjson"
     command("export", "--team", "a", "--out", file)
     with store.write() as connection:
-        connection.exec_driver_sql("DELETE FROM projects WHERE id = ?", (project_id,))
+        connection.execute(delete(projects).where(projects.c.id == project_id))
 
     assert command("import", file, "--team", "a", "--keep-ids").output == "created 11, skipped 0, failed 0\n"
     assert command("export", "--team", "a").stdout == file.read_text()

@@ -1,6 +1,9 @@
 """`vectors` as a person and as a script use it."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,27 +14,22 @@ from app.caller import server_owner
 from app.cli.root import main
 from app.cli.vectors import vectors
 from app.services import memories, projects, teams
-from app.store import migrations
 from app.store.database import Database
 from app.vectors.chroma.server import ChildServer
 from tests.conftest import Server
+from tests.serving import ROOT
 
 
 @pytest.fixture
-def project_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def project_id(store: Database, monkeypatch: pytest.MonkeyPatch) -> str:
     """A project with three memories in a database that commands open."""
-    monkeypatch.setenv("CMEM_DATA_DIR", str(tmp_path / "data"))
-    (tmp_path / "data").mkdir()
-    url = f"sqlite:///{tmp_path / 'data' / 'cmem.db'}"
-    migrations.upgrade(url)
-    database = Database(url)
-    with database.write() as connection:
+    monkeypatch.setenv("CMEM_VECTORS", "embedded")
+    with store.write() as connection:
         caller = server_owner().within(teams.create(connection, server_owner(), name="team").id)
         made = projects.create(connection, caller, name="project")
         for number in range(3):
             new = memories.NewMemory(project_id=made.id, kind="manual", type="manual", narrative=f"Memory {number}.")
             memories.add(connection, caller, new)
-    database.close()
     return made.id
 
 
@@ -67,6 +65,43 @@ def test_the_status_is_the_one_of_the_api(project_id: str):
     assert (shown["state"], shown["lastError"]) == ("ready", None)
 
 
+def test_watching_ends_when_nothing_is_pending(
+    start_server: Callable[..., Server], project_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A line a look, while a server that was started later does the work; then the table for people."""
+    monkeypatch.setattr("app.cli.vectors._WATCH_SECONDS", 0.05)
+    command = [sys.executable, "-c", INTERRUPTIBLE, "vectors", "status", "--watch", "--json"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as watching:
+        first = json.loads(watching.stdout.readline())
+        start_server(vectors="embedded", data_dir=tmp_path / "data")
+        looks = [first, *map(json.loads, watching.communicate(timeout=60)[0].splitlines())]
+
+    assert watching.returncode == 0
+    assert [(look["pending"], look["indexed"]) for look in (looks[0], looks[-1])] == [(3, 0), (0, 3)]
+    assert looks[-1]["projects"][0]["projectId"] == project_id
+    shown = run("status", "--watch", "--team", "team").stdout
+    assert shown.splitlines()[1].split()[:4] == [project_id, "3", "3", "0"]
+
+
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
+from app.cli.root import main
+main(sys.argv[1:])
+"""
+
+
+def test_watching_can_be_interrupted(project_id: str):
+    """Without a server nothing moves; Ctrl-C ends it without a stack."""
+    command = [sys.executable, "-c", INTERRUPTIBLE, "vectors", "status", "--watch", "--json"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert json.loads(watching.stdout.readline())["pending"] == 3
+        watching.send_signal(signal.SIGINT)
+        _, said = watching.communicate(timeout=30)
+
+    assert (watching.returncode, said.strip()) == (1, "Aborted!")
+
+
 def test_one_project_of_one_team_can_be_named(project_id: str):
     """By id or slug."""
     assert printed("rebuild", "--team", "team", "--project", "project")["memories"] == 3
@@ -96,7 +131,7 @@ def test_with_vectors_off_a_repair_is_refused_in_one_line(project_id: str, monke
     assert "Vectors are off" in result.output
 
 
-def test_a_running_server_is_asked_to_do_it(start_server: Callable[..., Server], project_id: str, tmp_path: Path):
+def test_a_running_server_is_asked_to_do_it(project_id: str, start_server: Callable[..., Server], tmp_path: Path):
     """The folder has one owner, and the command does not fight for it."""
     start_server(vectors="embedded", data_dir=tmp_path / "data")
     assert printed("backfill", "--team", "team")["memories"] == 3
@@ -105,7 +140,7 @@ def test_a_running_server_is_asked_to_do_it(start_server: Callable[..., Server],
 
 
 def test_the_status_beside_a_running_server_names_who_has_the_index(
-    start_server: Callable[..., Server], project_id: str, tmp_path: Path
+    project_id: str, start_server: Callable[..., Server], tmp_path: Path
 ):
     """It does not look as if the index were still to come."""
     start_server(vectors="embedded", data_dir=tmp_path / "data")

@@ -1,6 +1,7 @@
 """A small library of memories with a vector index over it, for the tests of the mirror."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from sqlalchemy import text
 
 from app.caller import Caller, server_owner
 from app.services import memories, projects, purging, teams
-from app.store import migrations
 from app.store.database import Database
 from app.vectors import places
 from app.vectors.embedding import Embedder, Vectors
 from app.vectors.embedding.minilm import MiniLM
 from app.vectors.index import Choice, VectorIndex
+from tests.stores import Stores, of_folder
 
 MINILM = MiniLM(threads=1)
 
@@ -24,6 +25,7 @@ class Library:
     """One team with a project; `index` mirrors it when told to."""
 
     folder: Path
+    url: str
     embedder: Embedder = MINILM
     database: Database = field(init=False)
     caller: Caller = field(init=False)
@@ -31,9 +33,7 @@ class Library:
     index: VectorIndex = field(init=False)
 
     def __post_init__(self) -> None:
-        url = f"sqlite:///{self.folder / 'cmem.db'}"
-        migrations.upgrade(url)
-        self.database = Database(url)
+        self.database = Database(self.url)
         with self.database.write() as connection:
             team = teams.create(connection, server_owner(), name="team")
             self.caller = server_owner().within(team.id)
@@ -86,6 +86,15 @@ class Library:
     def outbox(self) -> list[Any]:
         with self.database.read() as connection:
             return list(connection.execute(text("SELECT * FROM vector_outbox ORDER BY memory_id")).mappings())
+
+
+@contextmanager
+def opened(stores: Stores, folder: Path, embedder: Embedder = MINILM) -> Iterator[Library]:
+    """Open the empty library of a folder; its database is gone in the end."""
+    with of_folder(stores, folder) as url:
+        library = Library(folder, url, embedder)
+        yield library
+        library.close()
 
 
 class Counting:

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +9,9 @@ import pytest
 from app.vectors import embedding
 from app.vectors.chroma.collections import Collections, Model, ModelDiffers
 from app.vectors.chroma.connection import Connection
-from app.vectors.chroma.server import ChildServer, RemoteServer, _free_port
+from app.vectors.chroma.server import ChildServer, RemoteServer
 from app.vectors.failures import VectorsUnavailable
+from tests.chroma_server import running
 from tests.vectors.conftest import MODEL, make_documents, make_vectors
 
 NAME = "cm__0192f0c0-0000-7000-8000-00000000000a"
@@ -197,13 +196,8 @@ def test_idle_collections_give_their_memory_back(connection: Connection, server:
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[str]:
     """A Chroma server as an operator would run it."""
-    port = _free_port()
-    command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(tmp_path / "remote")]
-    with subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        yield f"http://127.0.0.1:{port}"
-        process.terminate()
+    with running(tmp_path / "remote") as url:
+        yield url
 
 
 def test_a_chroma_server_of_the_operators_is_used_alike(remote: str):

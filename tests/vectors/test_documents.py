@@ -78,7 +78,6 @@ def test_metadata_is_flat_and_without_nulls():
         "memory_item_id": FULL.id,
         "project_id": FULL.project_id,
         "kind": "observation",
-        "type": "bugfix",
         "field_type": "facts",
         "fact_index": 0,
         "created_at_epoch": FULL.created_at_epoch,

@@ -15,7 +15,8 @@ from app.vectors import mirror as mirroring
 from app.vectors import outdated, places
 from app.vectors.embedding.endpoint import EndpointAddress, EndpointEmbedder
 from app.vectors.failures import EmbedderFailed, VectorsUnavailable
-from tests.vectors.library import Counting, Library
+from tests.stores import Stores
+from tests.vectors.library import Counting, Library, opened
 
 TOKEN = {"title": "Access tokens", "narrative": "Expired access tokens are exchanged with the refresh token."}
 BREAD = {"title": "Bakery", "narrative": "Sourdough bread is baked on Saturday mornings."}
@@ -28,10 +29,9 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def library(tmp_path, counting) -> Iterator[Library]:
-    made = Library(tmp_path, counting)
-    yield made
-    made.close()
+def library(stores: Stores, tmp_path, counting) -> Iterator[Library]:
+    with opened(stores, tmp_path, counting) as made:
+        yield made
 
 
 def test_a_written_memory_is_found_by_meaning(library: Library):
@@ -128,14 +128,14 @@ def test_unchanged_memories_are_not_embedded_again(library: Library, counting: C
     assert counting.texts == []
 
 
-def test_another_type_embeds_nothing_and_is_written_down(library: Library, counting: Counting):
+def test_another_kind_embeds_nothing_and_is_written_down(library: Library, counting: Counting):
     """Metadata follows without its vector."""
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
     counting.texts.clear()
-    library.change(memory, type="decision")
+    library.change(memory, kind="summary")
     library.index.mirror.drain()
-    assert [kept["type"] for kept in library.documents().values()] == ["decision"]
+    assert [kept["kind"] for kept in library.documents().values()] == ["summary"]
     assert counting.texts == []
 
 
@@ -194,7 +194,7 @@ def test_two_drainers_share_the_work_and_do_nothing_twice(library: Library, coun
     for number in range(60):
         library.add(title=f"Memory {number}", narrative="words")
     first = library.index.mirror
-    second = mirroring.Mirror(library.database, library.index.collections, first._writer, owner="second")
+    second = mirroring.Mirror(library.database, library.index.collections, first._writer, place="")
     with ThreadPoolExecutor(2) as threads:
         taken = [drained.result() for drained in [threads.submit(one.drain) for one in (first, second)]]
     assert (sum(taken), len(counting.texts), len(library.documents())) == (60, 60, 61)
@@ -380,7 +380,7 @@ def test_a_failing_model_is_named_as_the_reason_at_once(library: Library, counti
     library.add(**TOKEN)
     library.index.start()
     wait_until(lambda: library.index.last_error == "no model")
-    assert library.index.state == "ready"
+    assert library.index.state == "unavailable"
 
 
 def test_a_failing_model_is_the_reason_though_the_index_has_to_be_filled(library: Library, counting: Counting):
@@ -403,9 +403,11 @@ def test_an_endpoint_that_hangs_does_not_hold_up_the_end(library: Library):
         library.restart(EndpointEmbedder(address))
         library.add(**TOKEN)
         library.index.start()
-        wait_until(lambda: library.index.state == "ready")
+        hanging.settimeout(20)
+        asked, _ = hanging.accept()
         began = time.monotonic()
-        library.index.close(grace_seconds=0.5)
+        with asked:
+            library.index.close(grace_seconds=0.5)
         assert time.monotonic() - began < 3
 
 
@@ -444,7 +446,7 @@ def test_a_changed_model_is_filled_in_while_the_old_one_serves(library: Library,
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
     successor, held = Counting("successor"), threading.Event()
-    successor.before = lambda _: held.wait(20)
+    successor.before = lambda texts: texts == ["A plain text."] or held.wait(20)
     library.restart(successor, earlier=[counting])
     library.index.start()
     wait_until(lambda: library.index.state == "ready")
@@ -465,7 +467,7 @@ def test_an_edit_while_the_model_changes_is_never_found_by_its_old_text(library:
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
     successor, held = Counting("successor"), threading.Event()
-    successor.before = lambda _: held.wait(20)
+    successor.before = lambda texts: texts == ["A plain text."] or held.wait(20)
     library.restart(successor, earlier=[counting])
     library.index.start()
     wait_until(lambda: library.index.state == "ready")

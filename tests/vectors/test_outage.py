@@ -1,7 +1,5 @@
 """Chroma stops and comes back in the middle of writing: nothing is lost, nothing is left over."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +9,11 @@ import numpy as np
 import pytest
 
 from app.vectors import embedding
-from app.vectors.chroma.server import _free_port
 from app.vectors.embedding import Vectors
 from app.vectors.index import Choice, VectorIndex
-from tests.vectors.library import Library
+from tests.chroma_server import free_port, running
+from tests.stores import Stores
+from tests.vectors.library import Library, opened
 
 WRITES = 500
 
@@ -38,26 +37,14 @@ class Quick:
 
 @pytest.fixture
 def port() -> int:
-    return _free_port()
+    return free_port()
 
 
 @pytest.fixture
-def library(tmp_path: Path, port: int) -> Iterator[Library]:
-    made = Library(tmp_path, Quick())
-    made.index.close()
-    yield made
-    made.close()
-
-
-@contextmanager
-def chroma(folder: Path, port: int) -> Iterator[None]:
-    """Run a Chroma server as an operator does; kill it like a power cut does."""
-    command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(folder)]
-    with subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        yield
-        process.kill()
+def library(stores: Stores, tmp_path: Path, port: int) -> Iterator[Library]:
+    with opened(stores, tmp_path, Quick()) as made:
+        made.index.close()
+        yield made
 
 
 @contextmanager
@@ -97,13 +84,13 @@ def test_after_an_outage_and_a_restart_the_index_is_exact(library: Library, port
                 library.remove(written.pop())
 
     with mirroring(library, port) as index:
-        with chroma(folder, port):
+        with running(folder, port):
             wait_until(lambda: index.state == "ready")
             write(WRITES // 3)
         write(WRITES // 3)
-        with chroma(folder, port):
+        with running(folder, port):
             write(WRITES - 2 * (WRITES // 3))
-    with chroma(folder, port), mirroring(library, port) as restarted:
+    with running(folder, port), mirroring(library, port) as restarted:
         wait_until(lambda: restarted.state == "ready")
         wait_until(lambda: library.outbox() == [])
         found = restarted.repair.compare(library.project_id)
@@ -115,12 +102,12 @@ def test_what_was_deleted_during_an_outage_is_not_found_afterwards(library: Libr
     """The deletion waited in the outbox."""
     folder = tmp_path / "remote"
     with mirroring(library, port) as index:
-        with chroma(folder, port):
+        with running(folder, port):
             wait_until(lambda: index.state == "ready")
             gone, kept = library.add(narrative="to be deleted"), library.add(narrative="to be kept")
             wait_until(lambda: library.outbox() == [])
         library.remove(gone)
-        with chroma(folder, port):
+        with running(folder, port):
             wait_until(lambda: library.outbox() == [])
             near = index.meaning.candidates([library.project_id], "to be deleted", limit=5)
     assert [candidate.memory_id for candidate in near] == [kept]

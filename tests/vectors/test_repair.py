@@ -9,7 +9,8 @@ from app.vectors import places, repair
 from app.vectors.chroma.collections import Model
 from app.vectors.documents import Document
 from app.vectors.repair import Differences
-from tests.vectors.library import MINILM, Counting, Library
+from tests.stores import Stores
+from tests.vectors.library import MINILM, Counting, Library, opened
 
 COUNTS = ("documents", "missing", "stale", "ghost", "duplicate", "pending")
 
@@ -20,13 +21,12 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def library(tmp_path, counting) -> Iterator[Library]:
-    made = Library(tmp_path, counting)
-    for number in range(10):
-        made.add(title=f"Memory {number}", narrative=f"It tells of {number} things.", facts=["a fact"])
-    made.index.mirror.drain()
-    yield made
-    made.close()
+def library(stores: Stores, tmp_path, counting) -> Iterator[Library]:
+    with opened(stores, tmp_path, counting) as made:
+        for number in range(10):
+            made.add(title=f"Memory {number}", narrative=f"It tells of {number} things.", facts=["a fact"])
+        made.index.mirror.drain()
+        yield made
 
 
 def counts(found: Differences) -> dict[str, int]:
@@ -218,11 +218,10 @@ def test_the_probe_goes_through_every_stage(library: Library):
     assert list(probed.milliseconds) == ["connect", "list", "embed", "query"]
 
 
-def test_the_probe_names_the_stage_that_failed(tmp_path):
+def test_the_probe_names_the_stage_that_failed(stores: Stores, tmp_path):
     """A folder that cannot be used is a matter of connecting."""
-    library = Library(tmp_path)
     (tmp_path / "chroma").write_text("not a folder")
-    probed = library.index.probe()
+    with opened(stores, tmp_path) as library:
+        probed = library.index.probe()
     assert (probed.ok, probed.stage) == (False, "connect")
     assert "cannot be used" in probed.error
-    library.close()

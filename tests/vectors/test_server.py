@@ -109,3 +109,22 @@ def test_open_files_are_allowed_up_to_the_hard_limit():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     assert raise_open_files_limit() == hard
+
+
+def test_a_vacuum_refuses_whoever_asks_meanwhile_and_can_be_ended(server: ChildServer):
+    """Nobody is kept waiting; ended half-way or done, the folder answers again at once."""
+    server.address()
+
+    class Ended(Exception):
+        pass
+
+    def go_on() -> None:
+        with pytest.raises(NotInitialized, match="vacuumed"):
+            server.address()
+        raise Ended
+
+    with pytest.raises(Ended):
+        server.vacuum(go_on)
+    assert answers(server.address())
+    server.vacuum(lambda: None)
+    assert answers(server.address())
