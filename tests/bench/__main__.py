@@ -6,7 +6,7 @@ import importlib
 from app import logs
 from tests.bench.harness import table
 
-NAMES = ("api", "auth", "keyword", "operations", "vectors")
+NAMES = ("api", "auth", "keyword", "operations", "postgresql", "replicas", "vectors", "workers")
 
 
 def main() -> None:

@@ -46,10 +46,10 @@ def run(scale: float) -> list[Row]:
     return rows
 
 
-def filled(folder: Path, rows: int) -> Store:
-    """Make a database with so many memories."""
-    folder.mkdir()
-    store = prepared(folder)
+def filled(folder: Path, rows: int, url: str | None = None) -> Store:
+    """Make a database with so many memories, or fill that of an address with them."""
+    folder.mkdir(exist_ok=True)
+    store = prepared(folder, url)
     source = texts.memories(rows)
     while batch := [item for _, item in zip(range(1_000), source, strict=False)]:
         with store.database.write() as connection:
@@ -68,7 +68,7 @@ def count(store: Store) -> int:
 def some_ids(store: Store, wanted: int) -> list[str]:
     """Return ids spread over the store."""
     with store.database.read() as connection:
-        found = connection.exec_driver_sql("SELECT id FROM memory_items ORDER BY random() LIMIT ?", (wanted,))
+        found = connection.exec_driver_sql(f"SELECT id FROM memory_items ORDER BY random() LIMIT {wanted}")
         return [row[0] for row in found]
 
 

@@ -10,7 +10,7 @@ import uvicorn
 from litestar import Litestar, get
 
 from app.api.memories import MemoryReply
-from app.store.database import configure
+from app.store.engines.sqlite import configure
 
 
 def connect(path: Path) -> sqlite3.Connection:

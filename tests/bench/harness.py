@@ -53,11 +53,17 @@ class Store:
     project_id: str
     api_key: str
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings with which a server uses this database."""
+        return {} if self.database.dialect == "sqlite" else {"CMEM_DATABASE_URL": self.database.url}
 
-def prepared(folder: Path) -> Store:
-    """Make a database in `folder`."""
-    url = f"sqlite:///{folder / 'cmem.db'}"
-    migrations.upgrade(url)
+
+def prepared(folder: Path, url: str | None = None) -> Store:
+    """Make a database in `folder`, or fill the one of an address, which is at head."""
+    if url is None:
+        url = f"sqlite:///{folder / 'cmem.db'}"
+        migrations.upgrade(url)
     database = Database(url)
     minted = credentials.mint()
     secret_hash = credentials.hash_secret(minted.secret)

@@ -21,16 +21,17 @@ def run(scale: float) -> list[Row]:
         small = api.filled(Path(folder) / "small", max(50, int(2_000 * scale)))
         large = api.filled(Path(folder) / "large", max(100, int(100_000 * scale)))
         rows = _sizes(small, large, scale)
-        rows += _beside_others(small, scale)
+        rows += beside_others(small, scale)
     return rows
 
 
 def searches(store: Store) -> list[bytes]:
     """Return the fixed mix of searches as requests."""
-    return [_search(store, query) for query in texts.queries()]
+    return [search(store, query) for query in texts.queries()]
 
 
-def _search(store: Store, query: str) -> bytes:
+def search(store: Store, query: str) -> bytes:
+    """Return a keyword search of the store's project as a request."""
     body = {"projectId": store.project_id, "query": query, "mode": "keyword"}
     return load.request("POST", "/v1/search", key=store.api_key, body=json.dumps(body).encode())
 
@@ -84,14 +85,14 @@ def _in_process(store: Store, times: int) -> float:
     return load.timed(one, times=times)
 
 
-def _beside_others(store: Store, scale: float) -> list[Row]:
+def beside_others(store: Store, scale: float) -> list[Row]:
     """Compare a project alone with the same project beside a hundred of its size, in another team."""
     requests = max(40, int(1_000 * scale))
-    with serving(store.folder) as server:
+    with serving(store.folder, **store.settings) as server:
         alone = _measured(server, store, requests, 1)
         replies = _replies(server, store)
     _add_neighbours(store, scale)
-    with serving(store.folder) as server:
+    with serving(store.folder, **store.settings) as server:
         beside = _measured(server, store, requests, 1)
         are_equal = replies == _replies(server, store)
     p50, p50_alone = beside.percentile_ms(0.5), alone.percentile_ms(0.5)

@@ -16,7 +16,7 @@ from pathlib import Path
 from app.caller import server_owner
 from app.services import backup, exporting, maintenance, memories, purging, sessions, teams
 from app.services.backup import Place
-from app.store import copying
+from app.store.copying import files
 from app.store.fulltext import Filters
 from tests.bench import harness, texts
 from tests.bench.harness import Row, Store
@@ -124,11 +124,11 @@ def _cut(file: Path, part: Path, memories_kept: int) -> None:
 
 
 def _backup(store: Store, folder: Path) -> list[Row]:
-    place = Place(store.database.path, store.folder / "chroma")
-    size = place.database.stat().st_size / _MB
+    place = Place(store.database.url, store.folder / "chroma")
+    size = store.database.path.stat().st_size / _MB
     seconds = _seconds(lambda: backup.write(place, folder / "b.db", with_vectors=False, progress=lambda *_: None))
-    copied = _seconds(lambda: _plain_copy(place.database, folder / "copy.db"))
-    restored = Place(folder / "restored" / "cmem.db", folder / "restored" / "chroma")
+    copied = _seconds(lambda: _plain_copy(store.database.path, folder / "copy.db"))
+    restored = Place(f"sqlite:///{folder / 'restored' / 'cmem.db'}", folder / "restored" / "chroma")
     back = _seconds(lambda: backup.restore(folder / "b.db", restored, progress=lambda _: None))
     return [
         Row(
@@ -219,7 +219,7 @@ def _plain_inserts(path: Path, target: Path) -> None:
 
 def _plain_copy(path: Path, target: Path) -> None:
     shutil.copyfile(path, target)
-    copying.sync(target)
+    files.sync(target)
 
 
 def _count(store: Store) -> int:

@@ -29,6 +29,18 @@ def memories(count: int, *, seed: int = 1, length: int = 60) -> Iterator[dict[st
         }
 
 
+def common_queries(*, seed: int = 8) -> list[str]:
+    """Return questions of words that many memories hold."""
+    source = random.Random(seed)
+    return [" ".join(source.sample(VOCABULARY[:12], 3)) for _ in range(40)]
+
+
+def rare_queries(*, seed: int = 9) -> list[str]:
+    """Return questions of words that few memories hold."""
+    source = random.Random(seed)
+    return [" ".join(source.sample(VOCABULARY[400:2400], 2)) for _ in range(40)]
+
+
 def queries(*, seed: int = 7) -> list[str]:
     """Return a fixed mix of questions: common words, rare words, both, and one too many."""
     source = random.Random(seed)

@@ -1,0 +1,163 @@
+"""PostgreSQL against SQLite over HTTP, what other projects and row-level security cost there."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import cycle
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from app.clock import new_id
+from app.store.scope import TENANT_TABLES
+from tests import postgresql
+from tests.bench import api, keyword, load, texts
+from tests.bench.harness import Row, Store, serving
+from tests.stores import PostgresqlStores
+
+_CONNECTIONS = 16
+_ROUNDS = 5
+"""Both are measured in turns, so that what else the machine does falls on both; the medians are compared."""
+_ROW_SECURITY = (*sorted(TENANT_TABLES), "vector_outbox")
+
+
+def run(scale: float) -> list[Row]:
+    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    programs = postgresql.binaries()
+    if programs is None:
+        raise SystemExit("PostgreSQL's programs (initdb, pg_ctl) are not installed")
+    with tempfile.TemporaryDirectory() as folder, postgresql.running(programs, durable=True) as cluster:
+        stores = PostgresqlStores(cluster)
+        sizes = {"small": max(50, int(2_000 * scale)), "large": max(100, int(100_000 * scale))}
+        pairs = {name: _pair(stores, Path(folder) / name, rows) for name, rows in sizes.items()}
+        with ExitStack() as stack:
+            for store in (store for pair in pairs.values() for store in pair):
+                stack.enter_context(closing(store.database))
+            _analyse(stores, pairs["large"][1])
+            return [
+                *_one_memory(*pairs["small"], scale),
+                *_searches(*pairs["large"], scale),
+                *_row_security(stores, pairs["small"][1], scale),
+                *keyword.beside_others(pairs["small"][1], scale),
+            ]
+
+
+def _pair(stores: PostgresqlStores, folder: Path, rows: int) -> tuple[Store, Store]:
+    """Make the same memories on both: SQLite first."""
+    folder.mkdir()
+    there = folder / "pg"
+    return api.filled(folder / "sqlite", rows), api.filled(there, rows, stores.url(there))
+
+
+def _analyse(stores: PostgresqlStores, store: Store) -> None:
+    """Do what autovacuum does sooner or later after many inserts."""
+    with stores.cluster.connect(database=_name(store)) as connection:
+        connection.execute("VACUUM (ANALYZE)")
+
+
+def _name(store: Store) -> str:
+    return make_url(store.database.url).database or ""
+
+
+@contextmanager
+def _both(one: Store, other: Store) -> Iterator[list[tuple[Store, str]]]:
+    with serving(one.folder, **one.settings) as first, serving(other.folder, **other.settings) as second:
+        yield [(one, first.url), (other, second.url)]
+
+
+def _compared(
+    what: str, served: list[tuple[Store, str]], requests: dict[str, list[bytes]], *, target: str, each: int
+) -> Row:
+    """Return the median rate of the second server against that of the first."""
+    rates: dict[str, list[float]] = {url: [] for _, url in served}
+    failures = 0
+    for turn in range(_ROUNDS + 1):
+        for _, url in served:
+            mine = requests[url][turn * each : (turn + 1) * each] or requests[url]
+            done = load.run(url, mine, count=each, connections=_CONNECTIONS)
+            failures += done.failures
+            rates[url] += [done.per_second] if turn else []  # the first turn warms both up
+    first, second = (sorted(rates[url])[_ROUNDS // 2] for _, url in served)
+    failed = f", {failures} FAILED" if failures else ""
+    return Row(what, f"{second:,.0f}/s{failed}", f"{first:,.0f}/s", second / first, target)
+
+
+def _one_memory(here: Store, there: Store, scale: float) -> list[Row]:
+    each = max(50, int(1_500 * scale))
+    with _both(here, there) as served:
+        gets = {url: _gets(store) for store, url in served}
+        writes = max(50, each // 3)
+        changed = writes * (_ROUNDS + 1)
+        posts = {url: api.posts(store, changed, seed=7) for store, url in served}
+        patches = {
+            url: [_patch(store, memory_id) for _, memory_id in zip(range(changed), cycle(api.some_ids(store, 500)))]
+            for store, url in served
+        }
+        return [
+            _compared("GET on PostgreSQL against SQLite", served, gets, target="≥ 0.6", each=each),
+            _compared("POST", served, posts, target="≥ 0.6", each=writes),
+            _compared("PATCH", served, patches, target="≥ 0.6", each=writes),
+        ]
+
+
+def _gets(store: Store) -> list[bytes]:
+    return [load.request("GET", f"/v1/memories/{each}", key=store.api_key) for each in api.some_ids(store, 200)]
+
+
+def _patch(store: Store, memory_id: str) -> bytes:
+    body = json.dumps({"title": new_id()}).encode()
+    return load.request("PATCH", f"/v1/memories/{memory_id}", key=store.api_key, body=body)
+
+
+def _searches(here: Store, there: Store, scale: float) -> list[Row]:
+    each = max(20, int(200 * scale))
+    size = f"{api.count(there):,} rows"
+    with _both(here, there) as served:
+        kinds = {"common words": texts.common_queries(), "rare words": texts.rare_queries()}
+        return [
+            _compared(
+                f"keyword search at {size}, {kind}",
+                served,
+                {url: [keyword.search(store, query) for query in queries] for store, url in served},
+                target="≥ 0.5",
+                each=each,
+            )
+            for kind, queries in kinds.items()
+        ]
+
+
+def _row_security(stores: PostgresqlStores, store: Store, scale: float) -> list[Row]:
+    """Compare the same database with its policies switched off, and on."""
+    each = max(50, int(1_500 * scale))
+    gets = _gets(store)
+    asked = [keyword.search(store, query) for query in texts.queries()]
+    rates: dict[tuple[bool, str], list[float]] = {}
+    with serving(store.folder, **store.settings) as server:
+        for turn in range(2 * _ROUNDS + 2):
+            is_on = turn % 2 == 1
+            _switch(stores, store, is_on)
+            for what, requests, count in (("GET", gets, each), ("search", asked, max(20, each // 8))):
+                rate = load.run(server.url, requests, count=count, connections=_CONNECTIONS).per_second
+                rates.setdefault((is_on, what), []).extend([rate] if turn > 1 else [])
+    with_walls, without = (
+        {what: sorted(rates[is_on, what])[_ROUNDS // 2] for what in ("GET", "search")} for is_on in (True, False)
+    )
+    targets = {"GET": "≥ 0.85", "search": "≥ 0.83"}
+    return [
+        Row(
+            f"{what} with row-level security",
+            f"{with_walls[what]:,.0f}/s",
+            f"without {without[what]:,.0f}/s",
+            with_walls[what] / without[what],
+            target,
+        )
+        for what, target in targets.items()
+    ]
+
+
+def _switch(stores: PostgresqlStores, store: Store, is_on: bool) -> None:
+    verb = "ENABLE" if is_on else "DISABLE"
+    with stores.cluster.connect(database=_name(store)) as connection:
+        for table in _ROW_SECURITY:
+            connection.execute(f"ALTER TABLE {table} {verb} ROW LEVEL SECURITY".encode())
