@@ -7,13 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import httpx
+
+from app.store.database import Database
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 60.0
@@ -33,19 +35,48 @@ class Started:
         return dict(re.findall(r"([A-Z]+)=(\S+)", self.printed))
 
 
-def serve_command(data_dir: Path, *options: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command line of `serve` and an environment without this machine's settings."""
-    environment = {"PATH": os.environ["PATH"], "CMEM_DATA_DIR": str(data_dir), "CMEM_VECTORS": "off"}
+def serve_command(data_dir: Path, *options: str, **settings: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command line of `serve` and an environment of these settings alone; capitals name other variables."""
+    chosen = {name if name.isupper() else f"CMEM_{name.upper()}": value for name, value in settings.items()}
+    environment = {"PATH": os.environ["PATH"], "CMEM_DATA_DIR": str(data_dir), "CMEM_VECTORS": "off", **chosen}
     return [sys.executable, "-m", "app", "serve", *options], environment
 
 
 @contextmanager
-def serving(data_dir: Path, *options: str) -> Iterator[Started]:
+def serving(data_dir: Path, *options: str, **settings: str) -> Iterator[Started]:
     """Start a server on a free port; it answers when this yields, and is asked to stop at the end."""
-    command, environment = serve_command(data_dir, "--port", "0", *options)
+    with started_by(*serve_command(data_dir, "--port", "0", *options, **settings), ROOT) as started:
+        yield started
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where processes of the server find what they keep: a folder, and the settings that lead to the database."""
+
+    folder: Path
+    settings: dict[str, str]
+
+    def serving(self, **settings: str) -> AbstractContextManager[Started]:
+        """Start a server on a free port; it is asked to stop at the end."""
+        return serving(self.folder, **self.settings, **settings)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        _, environment = serve_command(self.folder, **self.settings)
+        command = [sys.executable, "-m", "app", *arguments]
+        return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    def database(self) -> AbstractContextManager[Database]:
+        """Open the database as the servers do; it is closed in the end."""
+        return closing(Database(self.settings.get("database_url", f"sqlite:///{self.folder / 'cmem.db'}")))
+
+
+@contextmanager
+def started_by(command: Sequence[str | Path], environment: dict[str, str], folder: Path) -> Iterator[Started]:
+    """Run a command that serves; the server answers when this yields, and is asked to stop at the end."""
     with (
         tempfile.TemporaryFile("w+b") as output,
-        subprocess.Popen(command, env=environment, cwd=ROOT, stdout=output, stderr=subprocess.DEVNULL) as process,
+        subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=subprocess.DEVNULL) as process,
     ):
         try:
             yield _started(process, output)

@@ -95,7 +95,8 @@ def _uses(attribute: str) -> list[str]:
 @pytest.mark.parametrize("reader", ["environ", "getenv", "environb"])
 def test_nobody_reads_the_environment_but_settings(reader: str):
     """Lower rooms get values: what decides them is written in one place."""
-    hands_it_on = {"app.vectors.chroma.server"}  # to its child, less what would change the child's mind
+    # to their children, with what differs for those, or without what would change a child's mind
+    hands_it_on = {"app.vectors.chroma.server", "app.cli.crew", "app.store.copying.programs"}
     assert set(_uses(reader)) <= {"app.settings"} | hands_it_on
 
 

@@ -8,6 +8,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from app.services import integrity
 from app.store.database import Database
 from tests.conftest import Server, Tenant
@@ -17,6 +19,7 @@ COUNT = "SELECT count(*) FROM memory_items WHERE team_id = ?"
 CONFIG = Path(__file__).parents[1] / "docker" / "litestream.yml"
 
 
+@pytest.mark.sqlite
 def test_a_replica_brings_back_what_was_acknowledged(server: Server, team: Tenant, tmp_path: Path):
     """Written while it replicates, in a server that goes on."""
     replica = tmp_path / "replica"

@@ -117,6 +117,15 @@ def test_every_link_of_the_readme_leads_to_a_file_of_the_project():
     assert "../" not in README
 
 
+def test_every_link_of_the_other_pages_leads_to_a_file():
+    """They lie in docs/, beside what they speak of."""
+    pages = {page: page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")}
+    links = [(page, link) for page, text in pages.items() for link in re.findall(r"\]\(([^)#]+)\)", text)]
+
+    assert links
+    assert [link for page, link in links if not (page.parent / link).exists()] == []
+
+
 def test_no_file_names_a_registry_or_a_place_of_one_machine():
     """What is installed comes from wherever the machine's own configuration says."""
     found = []

@@ -12,6 +12,7 @@ from app.store.scope import TENANT_TABLES
 APP = Path(__file__).parents[1] / "app"
 DOORS = {"owned", "owned_template", "every"}
 MAY_USE_EVERY = {
+    "app.services.audit_pruning",  # age alone decides, in the log of every team
     "app.services.bootstrap",  # whether there is any team at all
     "app.services.doctor",  # looks at the whole server
     "app.services.erasure",  # what waits for the mirror, of memories that were found through owned()
@@ -24,6 +25,8 @@ MAY_USE_EVERY = {
     "app.services.operations",  # the runner takes whatever waits
     "app.services.retention",  # the rules of all projects, each then applied within its team
     "app.services.teams",  # what server:admin sees
+    "app.store.moving.source",  # copies a whole database
+    "app.store.moving.target",  # whether a database is empty
     "app.store.outbox",  # the mirror of all teams
 }
 MAY_WRITE_SQL = ("app.store.",)

@@ -5,23 +5,21 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from app.services import integrity
-from app.store.database import Database
-from tests.serving import Started, serving
+from tests.serving import Home, Started
 
 GRACE_SECONDS = 10
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Started]:
+def started(home: Home) -> Iterator[Started]:
     """A server with an export of 20 MB, which no socket buffers whole."""
-    with serving(tmp_path) as server:
+    with home.serving() as server:
         with httpx.Client(base_url=server.url, headers=bearer(server), trust_env=False, timeout=60) as client:
             for number in range(10):
                 content = " ".join(f"word{each}" for each in range(number, 30_000))
@@ -46,7 +44,7 @@ def stop(server: Started) -> float:
     return time.monotonic() - began
 
 
-def test_it_ends_in_time_with_an_export_and_an_import_open(started: Started, tmp_path: Path):
+def test_it_ends_in_time_with_an_export_and_an_import_open(started: Started, home: Home):
     """A client that reads no further, and one that sends no further; what waits for vectors still waits."""
     netloc = urlsplit(started.url).netloc
     with (
@@ -69,7 +67,7 @@ def test_it_ends_in_time_with_an_export_and_an_import_open(started: Started, tmp
         assert stop(started) < GRACE_SECONDS
         reply.close()
 
-    with closing(Database(f"sqlite:///{tmp_path / 'cmem.db'}")) as database:
+    with home.database() as database:
         assert integrity.faults(database) == []
         with database.read() as connection:
             assert connection.exec_driver_sql("SELECT count(*) FROM vector_outbox").scalar_one() == 70

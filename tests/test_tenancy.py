@@ -1,6 +1,5 @@
 """Two teams do whatever they like, in any order: neither ever observes the other."""
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,8 @@ from app.services.memories import NewMemory
 from app.services.search import Asked, Searching
 from app.services.sessions import Start
 from app.store.database import Database
-from app.store.fulltext import sqlite
+from app.store.fulltext import dialects
+from tests.stores import Stores
 
 VOCABULARY = ("gateway", "timeout", "bank", "retry", "invoice", "ledger")
 WORDS = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=4).map(" ".join)
@@ -43,17 +43,15 @@ KINDS = ("project", "memory", "session", "event", "key", "member")
 class TwoTeams(RuleBasedStateMachine):
     """Random operations of two teams on one database."""
 
-    template: ClassVar[Path]
+    stores: ClassVar[Stores]
     made = Bundle("made")
     side = st.sampled_from([0, 1])
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        path = Path(self.folder.name) / "cmem.db"
-        shutil.copy(self.template, path)
-        self.database = Database(f"sqlite:///{path}")
-        self.searching = Searching(sqlite, recency_half_life_days=90)
+        self.database = Database(self.stores.url(Path(self.folder.name)))
+        self.searching = Searching(dialects.of(self.database.dialect), recency_half_life_days=90)
         self.number = 0
         with self.database.write() as connection:
             owners = [server_owner().within(teams.create(connection, server_owner(), name="t").id) for _ in range(2)]
@@ -214,9 +212,9 @@ REMOVALS: dict[str, Callable[..., Any]] = {
 }
 
 
-def test_two_teams_never_observe_each_other(template: Path):
+def test_two_teams_never_observe_each_other(stores: Stores):
     """Whatever both do, each sees its own and nothing else."""
-    TwoTeams.template = template
+    TwoTeams.stores = stores
     run_state_machine_as_test(
         TwoTeams,
         settings=settings(
