@@ -156,6 +156,12 @@ def test_only_one_is_alone_through_the_pooler(server: Server):
 def test_an_address_says_whether_statements_are_prepared():
     """The driver is told, and its address has nothing that it does not know."""
     address, options = connecting(f"postgresql+psycopg://a@/b?host=c&{OFF}")
-    assert (str(address), options) == ("postgresql+psycopg://a@/b?host=c", {"prepare_threshold": None})
-    assert connecting("postgresql+psycopg://a@/b?prepare_threshold=0")[1] == {"prepare_threshold": 0}
-    assert connecting("postgresql+psycopg://a@/b")[1] == {}
+    assert (str(address), options) == (
+        "postgresql+psycopg://a@/b?host=c",
+        {"connect_timeout": 5, "prepare_threshold": None},
+    )
+    assert connecting("postgresql+psycopg://a@/b?prepare_threshold=0")[1] == {
+        "connect_timeout": 5,
+        "prepare_threshold": 0,
+    }
+    assert connecting("postgresql+psycopg://a@/b")[1] == {"connect_timeout": 5}
