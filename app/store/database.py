@@ -10,7 +10,6 @@ from app.store.engines import Dialect, Engines
 from app.store.engines.postgresql import PostgresqlEngines
 from app.store.engines.sqlite import SqliteEngines
 
-POSTGRESQL: Final = "postgresql+psycopg://"
 SQLITE: Final = "sqlite:///"
 
 

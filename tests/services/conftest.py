@@ -1,14 +1,17 @@
-"""A project of a team, and its owner, in a database of the test's own."""
+"""A project of a team with its owner, and an empty PostgreSQL that takes a copy in."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from app.caller import Caller, server_owner
-from app.services import memories, projects, teams
+from app.services import copying, memories, projects, teams
 from app.store.database import Database
 from app.store.records import Memory
+from tests.postgresql import SERVER
 
 
 @dataclass(frozen=True)
@@ -33,3 +36,11 @@ def place(database: Database) -> Place:
         caller = server_owner().within(teams.create(connection, server_owner(), name="a").id)
         project = projects.create(connection, caller, name="p")
     return Place(database, caller, project.id)
+
+
+@pytest.fixture
+def target(unborn: str) -> Iterator[Database]:
+    """An empty PostgreSQL, ready to take a copy in."""
+    copying.prepare(unborn, SERVER)
+    with closing(Database(unborn)) as opened:
+        yield opened

@@ -5,144 +5,45 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select, text
 
-from app.caller import EVERYTHING, Caller, server_owner
+from app.caller import Caller
 from app.errors import Conflict, Unavailable
 from app.legacy import reader
 from app.legacy.shapes import Rules
-from app.services import copying, exporting, legacy_import, memories, operations, projects, teams
-from app.services.copying import Report, Vectors
+from app.services import copying, legacy_import, memories
+from app.services.copying import Report
 from app.services.legacy_import import Destination
 from app.store import migrations, models, presence
 from app.store.database import Database
 from app.store.moving.steps import TABLES
-from tests.conftest import make_key
 from tests.legacy import builders
 from tests.postgresql import SERVER, Cluster
 from tests.services import everything
+from tests.services.copies import (
+    contents,
+    copied,
+    copy,
+    copy_until,
+    exported,
+    fill_every_table,
+    new_team,
+    outbox,
+    remember,
+    remember_many,
+)
 from tests.serving import ROOT
-from tests.store.raw_writer import RawWriter
-
-
-@pytest.fixture
-def target(unborn: str) -> Iterator[Database]:
-    """An empty PostgreSQL, ready to take a copy in."""
-    copying.prepare(unborn, SERVER)
-    with closing(Database(unborn)) as opened:
-        yield opened
 
 
 @pytest.fixture
 def caller(database: Database) -> Caller:
     """The owner of a team in the source."""
     return new_team(database, "a")
-
-
-@pytest.fixture
-def raw(database: Database) -> Iterator[RawWriter]:
-    """Another program that writes into the source, with a team, a project and a session."""
-    with closing(RawWriter(database.path)) as writer:
-        writer.insert("teams", id="t")
-        writer.insert("projects", id="p", team_id="t")
-        writer.insert("server_sessions", id="s", team_id="t", project_id="p")
-        yield writer
-
-
-def new_team(database: Database, name: str) -> Caller:
-    with database.write() as connection:
-        return server_owner().within(teams.create(connection, server_owner(), name=name).id)
-
-
-def copy(source: Database, target: Database, vectors: Vectors = "rebuild") -> Report:
-    return copying.copy(source, target, vectors=vectors, progress=lambda what, done, total: None)
-
-
-def copy_until(source: Database, target: Database, rows: int) -> None:
-    """Copy that many rows at least, and be interrupted."""
-
-    def interrupt(what: str, done: int, total: int) -> None:
-        if what == "copying" and done >= rows:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        copying.copy(source, target, vectors="rebuild", progress=interrupt)
-
-
-def copied(report: Report) -> dict[str, int]:
-    return {name: table.copied for name, table in report.tables.items() if table.copied}
-
-
-def contents(database: Database) -> dict[str, list[tuple]]:
-    """All rows of all tables that are copied, without the help of what copies and compares them."""
-    with database.read() as connection:
-        return {
-            table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr) for table in TABLES
-        }
-
-
-def exported(database: Database, caller: Caller) -> bytes:
-    with database.read() as connection:
-        wanted = exporting.chosen(connection, caller, None)
-    return b"".join(exporting.chunks(database, caller, wanted))
-
-
-def outbox(database: Database) -> list[tuple]:
-    table = models.vector_outbox.c
-    with database.read() as connection:
-        found = select(table.memory_id, table.operation, table.version, table.failed).order_by(table.memory_id)
-        return [tuple(row) for row in connection.execute(found)]
-
-
-def remember(database: Database, caller: Caller, count: int) -> list[str]:
-    """Make a project with so many memories, and return their ids."""
-    with database.write() as connection:
-        project = projects.create(connection, caller, name="p")
-        standard = {"project_id": project.id, "kind": "manual", "type": "manual"}
-        texts = (f"lighthouse keeper {number}" for number in range(count))
-        return [memories.add(connection, caller, memories.NewMemory(**standard, text=each))[0].id for each in texts]
-
-
-def remember_many(database: Database, caller: Caller, count: int) -> None:
-    """Put a memory there so many times, past the services, which would take long; leave nobody connected."""
-    remember(database, caller, 1)
-    with database.write() as connection:
-        [row] = connection.execute(select(models.memory_items)).mappings().all()
-        own = ({"seq": number, "id": str(number), "content_hash": str(number)} for number in range(2, count + 1))
-        connection.execute(models.memory_items.insert(), [{**row, **each} for each in own])
-    database.close()
-
-
-def fill_every_table(database: Database, caller: Caller) -> None:
-    """Leave no table without a row."""
-    everything.fill(database, caller, rows=200)
-    make_key(database, caller, scopes=(EVERYTHING,), name="ключ")
-    month = {"key_id": "k", "count": 7}
-    with database.write() as connection:
-        operations.create(connection, caller, "vectors.verify", project_id=None, arguments={"dryRun": True})
-        for table, row in {
-            models.team_members: {"user_id": "анна", "role": "owner", "updated_at_epoch": 1},
-            models.idempotency_records: {
-                "key_id": "k",
-                "idempotency_key": "i",
-                "route": "r",
-                "body_hash": "h",
-                "status": 201,
-                "ids": ["a", "b"],
-            },
-            models.audit_retention: {"id": 1, "before_epoch": 5},
-            models.usage_counters: {**month, "month": "2026-11", "kind": "requests", "team_id": caller.team_id},
-            models.request_counters: {**month, "period": "2026-11", "updated_at_epoch": 1},
-        }.items():
-            usual = {"team_id": caller.team_id, "created_at_epoch": 1}
-            names = table.c.keys()
-            values = {name: value for name, value in {**usual, **row}.items() if name in names}
-            connection.execute(table.insert().values(values))
 
 
 def test_every_row_of_every_table_arrives_as_it_was(database: Database, caller: Caller, target: Database):
@@ -395,81 +296,6 @@ def test_vectors_that_are_made_anew_have_every_memory_waiting(database: Database
     assert [(memory_id, operation) for memory_id, operation, *_ in outbox(target)] == [
         (each, "upsert") for each in sorted(ids)
     ]
-
-
-@pytest.mark.sqlite
-def test_what_postgresql_cannot_keep_is_replaced_and_named(database: Database, raw: RawWriter, target: Database):
-    """NUL, bytes that are no UTF-8, a text in a column of numbers: the row arrives, and the report says so."""
-    place = {"team_id": "t", "project_id": "p"}
-    raw.insert("memory_items", **place, id="nul", text="be\0fore", superseded_by=None)
-    raw.insert("memory_items", **place, id="surrogate")
-    raw.run("UPDATE memory_items SET title = CAST(x'61EDA08062' AS TEXT) WHERE id = 'surrogate'")
-    raw.insert("agent_events", **place, id="number", occurred_at_epoch="yesterday", payload='{"a": "\0"}')
-    raw.insert("memory_items", **place, id="fine", text="fine")
-    raw.run("DELETE FROM vector_outbox")
-
-    report = copy(database, target, "keep")
-
-    assert [(row.table, row.key[-1], row.columns) for row in report.replaced] == [
-        ("agent_events", "number", ["payload", "occurred_at_epoch"]),
-        ("memory_items", "1", ["text"]),
-        ("memory_items", "2", ["title"]),
-    ]
-    assert (report.ok, report.replaced_rows) == (True, 3)
-    item = models.memory_items.c
-    with target.read() as connection:
-        assert connection.execute(select(item.text, item.title).order_by(item.seq)).all() == [
-            ("be\ufffdfore", None),
-            (None, "a\ufffd\ufffd\ufffdb"),
-            ("fine", None),
-        ]
-    assert [memory_id for memory_id, *_ in outbox(target)] == ["nul", "surrogate"], "their vectors are of other texts"
-
-
-@pytest.mark.sqlite
-def test_damaged_json_arrives_as_it_is(database: Database, raw: RawWriter, target: Database):
-    """It is a text; reading it gives the empty value, as before."""
-    raw.insert("memory_items", team_id="t", project_id="p", facts='["cut of', metadata="", concepts='["\\u0000"]')
-
-    report = copy(database, target)
-
-    with target.read() as connection:
-        kept = connection.execute(text("SELECT facts, metadata, concepts FROM memory_items")).one()
-    assert tuple(kept) == ('["cut of', "", '["\\u0000"]')
-    assert (report.ok, report.replaced_rows) == (True, 0)
-
-
-@pytest.mark.sqlite
-def test_a_row_that_postgresql_refuses_is_named_and_the_others_arrive(
-    database: Database, raw: RawWriter, target: Database
-):
-    """A parent went while foreign keys were off: the copy goes on, and does not pass for whole."""
-    for number in range(20):
-        raw.insert("agent_events", id=f"event-{number:02}", team_id="t", project_id="p")
-    raw.insert("projects", id="gone", team_id="t")
-    raw.insert("agent_events", id="event-07b", team_id="t", project_id="gone")
-    raw.run("DELETE FROM projects WHERE id = 'gone'")
-
-    report = copy(database, target)
-
-    assert [line.split(":")[0] for line in report.refused] == ["agent_events event-07b"]
-    assert [name for name, table in report.tables.items() if not table.same] == ["agent_events"]
-    assert not report.ok
-    assert copied(report)["agent_events"] == len(contents(target)["agent_events"]) == 20
-
-
-@pytest.mark.sqlite
-def test_a_memory_may_be_replaced_by_one_that_comes_later_or_by_itself(
-    database: Database, raw: RawWriter, target: Database
-):
-    """Whatever a table holds at once can be refused row by row: it is set when all are there."""
-    for memory_id in ("old", "new", "own"):
-        raw.insert("memory_items", id=memory_id, team_id="t", project_id="p")
-    raw.run("UPDATE memory_items SET superseded_by = 'new' WHERE id = 'old'")
-    raw.run("UPDATE memory_items SET superseded_by = 'own' WHERE id = 'own'")
-
-    assert copy(database, target).ok
-    assert contents(target) == contents(database)
 
 
 def test_what_serves_a_postgresql_is_noticed(target: Database, unborn: str):
