@@ -103,7 +103,6 @@ def create_app(settings: Settings, share: Share | None = None, telemetry: Teleme
         readiness=Readiness(database),
         auth_mode=settings.auth_mode,
         audit_reads=settings.audit_reads,
-        audit_retention_days=settings.audit_retention_days,
         token_ttl_seconds=settings.jwt_ttl_seconds,
         schema_version=migrations.head(),
         openapi_json=msgspec.json.encode(openapi.document(app)),

@@ -4,6 +4,7 @@ Nobody else reads the environment; lower rooms get values.
 """
 
 import re
+import ssl
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -139,6 +140,16 @@ class Settings(BaseSettings):
         if value and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
             raise ValueError("allowed is an http:// or https:// address")
         return value.rstrip("/")
+
+    @field_validator("chroma_ca_file")
+    @classmethod
+    def _certificates(cls, value: Path | None) -> Path | None:
+        if value is not None:
+            try:
+                ssl.create_default_context(cafile=value)
+            except OSError as cause:
+                raise ValueError("allowed is a file of certificates in PEM") from cause
+        return value
 
     @field_validator("jwt_secret", "jwt_previous_secret")
     @classmethod

@@ -76,6 +76,15 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def fragile() -> Iterator[Cluster]:
+    """A PostgreSQL server of one module's own, which its tests may stop; it keeps what it committed."""
+    if (programs := postgresql.binaries()) is None:
+        pytest.skip(NO_POSTGRESQL)
+    with postgresql.running(programs) as started:
+        yield started
+
+
 @pytest.fixture(scope="session", params=DIALECTS)
 def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stores:
     """Where databases come from: whatever uses this is tried on each dialect."""

@@ -20,8 +20,7 @@ import httpx
 import pytest
 
 from app.vectors.mirror import BATCH_MEMORIES, LEASE_MS
-from tests import chroma_server, embedding_model, postgresql
-from tests.conftest import NO_POSTGRESQL
+from tests import chroma_server, embedding_model
 from tests.embedding_model import Endpoint
 from tests.postgresql import SERVER, Cluster
 from tests.serving import ROOT, Started, started_by
@@ -74,15 +73,6 @@ class Replicas:
 
 
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def fragile() -> Iterator[Cluster]:
-    """A cluster that these tests may restart."""
-    if (programs := postgresql.binaries()) is None:
-        pytest.skip(NO_POSTGRESQL)
-    with postgresql.running(programs) as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -79,3 +79,12 @@ def test_a_password_in_a_wrong_address_is_not_shown(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(SettingsError, match=r"^CMEM_DATABASE_URL=mysql://cmem:\(hidden\)@db.example/cmem: "):
         settings.load()
+
+
+def test_a_file_that_holds_no_certificates_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """At the start, and not by the first search that needs them."""
+    (tmp_path / "ca.pem").write_text("no certificate")
+    monkeypatch.setenv("CMEM_CHROMA_CA_FILE", str(tmp_path / "ca.pem"))
+
+    with pytest.raises(SettingsError, match=r"CMEM_CHROMA_CA_FILE=.*ca\.pem: allowed is a file of certificates"):
+        settings.load()

@@ -34,7 +34,6 @@ class Parts:
     search: Searching
     auth_mode: str
     audit_reads: bool
-    audit_retention_days: int
     token_ttl_seconds: int
     schema_version: str
     openapi_json: bytes

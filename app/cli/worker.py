@@ -4,12 +4,8 @@ It lives as long as its standard input is open. The parent holds the other end, 
 parent dies. Settings come over the line, so that a worker that is started later is like its fellows.
 """
 
-import os
-import signal
 import socket
 import sys
-import threading
-import time
 from multiprocessing.connection import Connection as Line
 from typing import Final
 
@@ -17,6 +13,7 @@ from app.cli.listening import listen
 from app.main import Share, create_app
 from app.settings import load_telemetry
 from app.store import presence
+from app.vectors import lifeline
 from app.vectors.keeping import Keeper
 
 _GRACE_SECONDS: Final = 9.0
@@ -24,20 +21,12 @@ _GRACE_SECONDS: Final = 9.0
 
 def main(listener: socket.socket, line: Line) -> None:
     """Serve until the parent is gone or asks to stop."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    lifeline.end_with_parent(grace_seconds=_GRACE_SECONDS)
     settings, tallies = line.recv()
     with presence.using(settings.resolved_database_url):
         has_served = listen(create_app(settings, Share(Keeper(line), tallies), load_telemetry()), listener, settings)
     if not has_served:
         sys.exit("it could not start")
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_GRACE_SECONDS)
-    os._exit(1)
 
 
 if __name__ == "__main__":

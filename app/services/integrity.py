@@ -83,7 +83,7 @@ class Healing:
         """Look memory after memory up, until the slice or its time is over; say whether one is not found."""
         started = time.monotonic()
         for _ in range(SLICE_ROWS):
-            differs, seq = self._care.differs_behind(connection, self._looked_at, rows=1)
+            differs, seq = self._care.differs_behind(connection, self._looked_at)
             if differs or seq == self._looked_at:
                 return differs
             self._looked_at = seq

@@ -18,23 +18,13 @@ from app.api.threads import patient
 from app.errors import ConnectionLost, NothingDone, Unavailable
 from app.store.database import Database
 from app.store.engines import postgresql as engines
-from tests import postgresql
-from tests.conftest import NO_POSTGRESQL, Tenant, make_tenant, servers
+from tests.conftest import Tenant, make_tenant, servers
 from tests.postgresql import Cluster
 from tests.stores import PostgresqlStores
 
 CONNECTIONS = 8
 RECOVERS_WITHIN_SECONDS = 5.0
 BACKENDS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmem-server'"
-
-
-@pytest.fixture(scope="module")
-def fragile() -> Iterator[Cluster]:
-    """A cluster that these tests may stop; it keeps what it committed."""
-    if (programs := postgresql.binaries()) is None:
-        pytest.skip(NO_POSTGRESQL)
-    with postgresql.running(programs) as cluster:
-        yield cluster
 
 
 @pytest.fixture

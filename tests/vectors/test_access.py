@@ -99,3 +99,14 @@ def test_without_one_of_them_the_index_is_unavailable(proxied: tuple[str, Access
     with pytest.raises(VectorsUnavailable):
         connection.limits()
     connection.close()
+
+
+def test_certificates_that_are_gone_are_an_outage(proxied: tuple[str, Access], tmp_path: Path):
+    """They were there when the server started; a search must not fail for them."""
+    url, whole = proxied
+    moved = Access(tenant=whole.tenant, database=whole.database, ca_file=tmp_path / "moved.pem")
+    connection = Connection(RemoteServer(url), access=moved, backoff_seconds=0.05)
+
+    with pytest.raises(VectorsUnavailable, match="certificates"):
+        connection.limits()
+    connection.close()

@@ -34,8 +34,8 @@ class Care(Protocol):
     def is_full_text_in_step(self, connection: Connection) -> bool:
         """Say cheaply whether full text looks right: what was installed is there, and as many indexed as kept."""
 
-    def differs_behind(self, connection: Connection, seq: int, *, rows: int) -> tuple[bool, int]:
-        """Look at the next memories behind `seq`; return whether any is not indexed as it should be, and how far."""
+    def differs_behind(self, connection: Connection, seq: int) -> tuple[bool, int]:
+        """Look at the next memory behind `seq`; return whether it is not indexed as it should be, and its own `seq`."""
 
     def rebuild(self, database: Database, progress: Callable[[int], None]) -> int:
         """Index every memory anew while others go on, mend what differs; return how many memories were indexed.

@@ -90,12 +90,12 @@ def is_full_text_in_step(connection: Connection) -> bool:
     return bool(indexed == kept)
 
 
-def differs_behind(connection: Connection, seq: int, *, rows: int) -> tuple[bool, int]:
-    """Compare the next memories with what the index holds of them; return whether any differs, and how far."""
-    last, count = connection.execute(text(_NEXT), {"seq": seq, "rows": rows}).one()
-    if not count:
+def differs_behind(connection: Connection, seq: int) -> tuple[bool, int]:
+    """Compare the next memory with what the index holds of it; return whether it differs, and its `seq`."""
+    found: int | None = connection.scalar(text("SELECT min(seq) FROM memory_items WHERE seq > :seq"), {"seq": seq})
+    if found is None:
         return False, seq
-    return _differs(connection, "m.seq > :first AND m.seq <= :last", {"first": seq, "last": last}), last
+    return _differs(connection, "m.seq = :seq", {"seq": found}), found
 
 
 def _differs(connection: Connection, where: str, values: dict[str, int]) -> bool:

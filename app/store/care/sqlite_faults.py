@@ -85,20 +85,17 @@ def is_full_text_in_step(connection: Connection) -> bool:
     return bool(indexed == kept)
 
 
-def differs_behind(connection: Connection, seq: int, *, rows: int) -> tuple[bool, int]:
-    """Look the words of the next memories up where they should be found; return whether any is missing, and how far.
+def differs_behind(connection: Connection, seq: int) -> tuple[bool, int]:
+    """Look the words of the next memory up where they should be found; return whether any is missing, and its `seq`.
 
     It takes no lock. The first words of each field stand for all: an entry is written whole or not at all.
     """
-    texts = connection.exec_driver_sql(
-        f"SELECT * FROM {FULL_TEXT}_content WHERE seq > ? ORDER BY seq LIMIT ?", (seq, rows)
-    )
-    for row in texts.mappings().all():
-        seq = row["seq"]
-        own = " ".join(f"{name} : {_phrase(text)}" for name, text in row.items() if name != "seq" and text)
-        if not _is_found(connection, seq, own):
-            return True, seq
-    return False, seq
+    texts = f"SELECT * FROM {FULL_TEXT}_content WHERE seq > ? ORDER BY seq LIMIT 1"
+    row = connection.exec_driver_sql(texts, (seq,)).mappings().first()
+    if row is None:
+        return False, seq
+    own = " ".join(f"{name} : {_phrase(text)}" for name, text in row.items() if name != "seq" and text)
+    return not _is_found(connection, row["seq"], own), row["seq"]
 
 
 def _is_found(connection: Connection, seq: int, phrases: str) -> bool:

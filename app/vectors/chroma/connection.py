@@ -144,13 +144,10 @@ class Connection:
 
     def _connect(self, timeout_seconds: float) -> _Link:
         try:
-            address = self._server.address()
+            client = self._client(self._server.address())
         except VectorsUnavailable as failure:
             self._back_off(failure)
             raise
-        client = httpx.Client(
-            base_url=address, headers=self._access.headers, verify=self._access.trusted, trust_env=False
-        )
         try:
             answer = self._request(client, "GET", "/api/v2/pre-flight-checks", None, timeout_seconds)
             return _Link(client, msgspec.convert(answer, Limits))
@@ -159,6 +156,13 @@ class Connection:
             lost = cause if isinstance(cause, ConnectionLost | TimedOut) else ConnectionLost(_NOT_CHROMA)
             self._back_off(lost)
             raise lost from cause
+
+    def _client(self, address: str) -> httpx.Client:
+        try:
+            trusted = self._access.trusted
+        except OSError as cause:  # the file of certificates was there when the settings were read
+            raise ConnectionLost("The certificates for Chroma cannot be read.") from cause
+        return httpx.Client(base_url=address, headers=self._access.headers, verify=trusted, trust_env=False)
 
     def _refuse_while_backing_off(self) -> None:
         failure = self._last_failure
