@@ -1,7 +1,9 @@
 """Both dialects find the same memories by the same words, and rank them alike."""
 
 import base64
+import itertools
 import random
+import string
 import unicodedata
 from collections.abc import Iterator
 
@@ -168,9 +170,11 @@ def test_a_huge_text_is_indexed_at_once(postgresql: PostgresqlStores, tmp_path, 
 
 
 def test_the_words_of_a_query_are_those_of_the_index(postgresql: PostgresqlStores, tmp_path):
-    """Letter by letter, whatever every Unicode since 3.2 has: what is asked is folded as what is stored."""
+    """Letter by letter, whatever every Unicode since 3.2 has, and word by word where stems begin and end."""
     every = (chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000)
     texts = [f"q{letter}Z" for letter in every if unicodedata.ucd_3_2_0.category(letter) not in ("Cn", "Co")]
+    short = ["".join(word) for length in (1, 2) for word in itertools.product(string.ascii_lowercase, repeat=length)]
+    texts += [*short, *(f"{'long' * 15}{'x' * more}ing" for more in range(4))]  # words of 3 to 64 bytes have stems
     postgresql.url(tmp_path)
     with psycopg.connect(postgresql.owner_url(tmp_path).replace("+psycopg", "")) as connection:
         rows = connection.execute(

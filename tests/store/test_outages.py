@@ -160,6 +160,15 @@ def test_one_of_two_deadlocked_writers_is_tried_again(fragile_database: Database
     assert len(attempts) == 3
 
 
+def test_every_transaction_has_its_limits(fragile_database: Database):
+    """Those that read and those that write; whoever only holds a lock may hold it for as long as his work takes."""
+    for begin in (fragile_database.read, fragile_database.write):
+        with begin() as connection:
+            names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+            limits = [connection.scalar(text(f"SHOW {name}")) for name in names]
+        assert limits == ["30s", "10s", "1min"]
+
+
 def test_a_statement_that_takes_too_long_is_cut_off(fragile_database: Database, monkeypatch):
     """It is Unavailable, at once when its time is over, and not tried again."""
     monkeypatch.setitem(engines._LIMITS, "statement_timeout", 100)
