@@ -25,6 +25,7 @@ MAY_USE_EVERY = {
     "app.services.operations",  # the runner takes whatever waits
     "app.services.retention",  # the rules of all projects, each then applied within its team
     "app.services.teams",  # what server:admin sees
+    "app.services.usage",  # which of the teams that were counted there still are
     "app.store.moving.source",  # copies a whole database
     "app.store.moving.target",  # whether a database is empty
     "app.store.outbox",  # the mirror of all teams

@@ -138,9 +138,9 @@ def remove_some(connection: Connection, caller: Caller, team_id: str) -> int:
 def remove(connection: Connection, caller: Caller, team_id: str) -> None:
     """Delete a team with everything of it; only an owner may, or whoever administers the server."""
     acting = _removing(connection, caller, team_id)
-    for table in _UNTIED:
-        connection.execute(delete(table).where(table.c.team_id == acting.team_id))
     connection.execute(delete(teams).where(teams.c.id == acting.team_id))
+    for table in _UNTIED:  # afterwards: who writes for the team holds it until he has committed
+        connection.execute(delete(table).where(table.c.team_id == acting.team_id))
     audit.record(connection, caller, "team.delete", target=("team", team_id))
 
 

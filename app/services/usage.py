@@ -1,13 +1,13 @@
 """Usage: how many requests of which kind a team made in a month. Counted in memory, stored in batches."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import Connection, func
 
 from app.caller import Caller
-from app.store.models import api_keys, usage_counters
-from app.store.scope import owned
+from app.store.models import api_keys, teams, usage_counters
+from app.store.scope import every, owned
 from app.store.upsert import upsert
 
 Kind = Literal["read", "search", "write", "admin"]
@@ -24,11 +24,20 @@ class Used(NamedTuple):
 
 
 def store(connection: Connection, counts: Mapping[Used, int]) -> None:
-    """Add counts to the stored totals."""
-    rows: list[dict[str, Any]] = [{**used._asdict(), "count": count} for used, count in counts.items()]
+    """Add counts to the stored totals; those of a team that was deleted meanwhile go with it."""
+    standing = _standing(connection, {used.team_id for used in counts} - {None})
+    rows = [{**used._asdict(), "count": count} for used, count in counts.items() if used.team_id in {None, *standing}]
+    if not rows:
+        return
     statement = upsert(usage_counters)
     added = {"count": usage_counters.c.count + statement.excluded.count}
     connection.execute(statement.on_conflict_do_update(index_elements=["key_id", "month", "kind"], set_=added), rows)
+
+
+def _standing(connection: Connection, team_ids: set[str | None]) -> set[str]:
+    """Return which of these teams there are, and keep them from being deleted before what is stored now is committed."""
+    found = every(teams, teams.c.id).where(teams.c.id.in_(sorted(filter(None, team_ids))))
+    return set(connection.scalars(found.order_by(teams.c.id).with_for_update(read=True, key_share=True)))
 
 
 def totals(connection: Connection, caller: Caller, month: str) -> dict[Kind, int]:
