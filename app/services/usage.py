@@ -35,7 +35,7 @@ def store(connection: Connection, counts: Mapping[Used, int]) -> None:
 
 
 def _standing(connection: Connection, team_ids: set[str | None]) -> set[str]:
-    """Return which of these teams there are, and keep them from being deleted before what is stored now is committed."""
+    """Return which of these teams there are, and keep them until what is stored now is committed."""
     found = every(teams, teams.c.id).where(teams.c.id.in_(sorted(filter(None, team_ids))))
     return set(connection.scalars(found.order_by(teams.c.id).with_for_update(read=True, key_share=True)))
 
