@@ -18,9 +18,9 @@ def new_team(database: Database, name: str) -> Caller:
         return server_owner().within(teams.create(connection, server_owner(), name=name).id)
 
 
-def remove(database: Database, owner: Caller) -> None:
-    with database.write() as connection:
-        teams.remove(connection, server_owner(), owner.team_id or "")
+def remove(database: Database, owner: Caller, *, by: Caller) -> None:
+    with tenancy.acting(by.team_id), database.write() as connection:
+        teams.remove(connection, by, owner.team_id or "")
 
 
 def counted(database: Database, owner: Caller) -> int:
@@ -35,7 +35,7 @@ def used(owner: Caller) -> dict[Used, int]:
 def test_counts_of_a_team_that_is_gone_are_not_stored(database: Database):
     """Those of others in the same batch are, and those of no team."""
     gone, stays = new_team(database, "gone"), new_team(database, "stays")
-    remove(database, gone)
+    remove(database, gone, by=server_owner())
     with database.write() as connection:
         usage.store(connection, {**used(gone), **used(stays), Used("of the server", None, "2026-11", "read"): 1})
 
@@ -56,8 +56,7 @@ def test_a_team_that_is_deleted_while_its_counts_are_stored_leaves_none(database
 
     def delete() -> None:
         has_begun.wait(10)
-        with tenancy.acting(owner.team_id if deletes == "the team" else None):
-            remove(database, owner)
+        remove(database, owner, by=owner if deletes == "the team" else server_owner())
 
     with ThreadPoolExecutor(2) as pool:
         for each in [pool.submit(store), pool.submit(delete)]:
