@@ -6,7 +6,7 @@ from litestar import Response, Router, get, post
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta, structs
 
-from app.api.idempotency import Done, once
+from app.api.idempotency import Done, appending, once
 from app.api.parameters import Cursor, Limit, PathId, ProjectId
 from app.api.request import ApiRequest
 from app.api.threads import reading, writing
@@ -83,7 +83,7 @@ def create_event(
         event, is_new = events.add(connection, request.caller, _new(data))
         return Done([event.id], 201 if is_new else 200, _reply(event), {"Location": f"/v1/events/{event.id}"})
 
-    with request.database.write() as connection:
+    with appending(request) as connection:
         return once(
             request, connection, act=act, recall=lambda ids: _reply(events.get(connection, request.caller, ids[0]))
         )

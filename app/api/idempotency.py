@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -54,6 +55,13 @@ def once(
     done = act()
     idempotency.remember(connection, request.caller, key, Remembered(route, body_hash, done.status, done.ids))
     return Response(done.reply, status_code=done.status, headers=done.headers)
+
+
+def appending(request: ApiRequest, *alone_in: str) -> AbstractContextManager[Connection]:
+    """Begin to add rows for a POST: alone with its Idempotency-Key, and in what is named."""
+    key = _key(request)
+    own = () if key is None else (f"request {request.caller.key_id} {key}",)
+    return request.database.append(*alone_in, *own)
 
 
 def _location(request: ApiRequest, ids: list[str]) -> dict[str, str]:

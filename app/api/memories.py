@@ -8,7 +8,7 @@ from litestar import Response, Router, delete, get, patch, post
 from litestar.params import JSONBody, QueryParameter
 from msgspec import UNSET, Meta, UnsetType
 
-from app.api.idempotency import Done, once
+from app.api.idempotency import Done, appending, once
 from app.api.parameters import Cursor, IfMatch, Limit, PathId, ProjectId, epoch_ms
 from app.api.request import ApiRequest
 from app.api.threads import reading, writing
@@ -174,7 +174,9 @@ def create_memory(request: ApiRequest, data: JSONBody[MemoryCreate]) -> Response
         memory = memories.get(connection, request.caller, ids[0])
         return MemoryStored(memory=_view(memory), deduplicated=False)
 
-    with request.database.write() as connection:
+    # what is lent to neighbours follows from all of a session
+    session = () if data.server_session_id is None else (f"session {data.server_session_id}",)
+    with appending(request, *session) as connection:
         return once(request, connection, act=act, recall=recall, as_with=_as_with)
 
 
@@ -281,7 +283,7 @@ def update_memory(
     request: ApiRequest, memory_id: PathId, data: JSONBody[MemoryPatch], if_match: IfMatch = None
 ) -> Response[MemoryReply]:
     """Change a memory. 409 when it would equal another one, 412 when `If-Match` names an older version."""
-    with request.database.write() as connection:
+    with memories.equals_refused(), request.database.write() as connection:
         unchanged = _unless_changed(if_match)
         return _one(memories.change(connection, request.caller, memory_id, _changes(data), precondition=unchanged))
 

@@ -66,6 +66,13 @@ class UsedUp(Database):
             yield connection
             raise _used_up()
 
+    @contextmanager
+    def append(self, *alone_in: str) -> Iterator[Connection]:
+        """Yield a connection, refuse afterwards, and so roll back."""
+        with self._whole.append(*alone_in) as connection:
+            yield connection
+            raise _used_up()
+
 
 def _used_up() -> QuotaExceeded:
     return QuotaExceeded("This key has made all the requests of its month.")

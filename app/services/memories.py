@@ -5,17 +5,20 @@ Full text, the outbox of the vector mirror and the project's statistics follow b
 
 import hashlib
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, bindparam, delete
+from sqlalchemy.exc import IntegrityError
 
 from app.caller import MEMORIES_WRITE, Caller
 from app.clock import new_id, now_ms
 from app.errors import Conflict, Invalid, NotFound, PreconditionFailed
 from app.retrieval import text as search_words
 from app.services import audit, neighbours, platforms, projects, sessions
+from app.store.engines import is_equal_row
 from app.store.models import memory_items, memory_sources
 from app.store.prepared import Prepared, inserting, updating
 from app.store.records import Memory, Source, columns
@@ -121,7 +124,8 @@ def change(
 ) -> Memory:
     """Set the fields in `changes`, leave the others; raise PreconditionFailed when `precondition` refuses the row.
 
-    Conflict when the row would equal another one, Invalid when nothing would be left to search for.
+    Invalid when nothing would be left to search for. That the row would equal another one, the database finds out, with
+    COMMIT at the latest: see equals_refused().
     """
     caller.require(MEMORIES_WRITE)
     standing = get(connection, caller, memory_id)
@@ -130,14 +134,22 @@ def change(
     changed = _revised(standing, changes)
     if changed is standing:
         return standing
-    twin = _SAME.first(connection, {**parameters(caller), **_identity(changed)})
-    if twin is not None and twin.id != standing.id:
-        raise Conflict("Another memory of this project, session and kind has this content already.")
     _UPDATE.run(connection, {**_stored(changed), "standing_seq": standing.seq})
     for place in (standing, changed):
         neighbours.refresh_around(connection, place)
     _record(connection, caller, "memory.update", changed)
     return changed
+
+
+@contextmanager
+def equals_refused() -> Iterator[None]:
+    """Raise Conflict when the transaction within would have made a memory equal to another one."""
+    try:
+        yield
+    except IntegrityError as cause:
+        if not is_equal_row(cause.orig):
+            raise
+        raise Conflict("Another memory of this project, session and kind has this content already.") from cause
 
 
 def remove(connection: Connection, caller: Caller, memory_id: str, *, precondition: Precondition) -> None:

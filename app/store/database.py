@@ -50,6 +50,15 @@ class Database:
         """
         return self._engines.write(in_turn=in_turn)
 
+    def append(self, *alone_in: str) -> AbstractContextManager[Connection]:
+        """Yield a connection that only adds rows; commit on leaving, roll back on any exception.
+
+        Others append meanwhile, where the database lets several write at once, but nobody who has his turn: what is
+        looked at stays as it is. Of an equal row that is new, a unique constraint tells: raises NothingDone. `alone_in`
+        names what only one at a time may add to.
+        """
+        return self._engines.append(alone_in)
+
     def exclusive(self) -> AbstractContextManager[None]:
         """Let no other writer of this or any process work meanwhile, where writers exclude each other at all."""
         return self._engines.exclusive()

@@ -8,9 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 from sqlalchemy import ColumnElement, Connection, Dialect, Executable, Table, insert, update
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import Select
 
+from app.store.engines import as_sqlalchemys, pipelining
+from app.store.engines.pipelining import Statement
 from app.store.engines.postgresql import FIRST
 
 T = TypeVar("T")
@@ -60,10 +61,14 @@ class Prepared(Generic[T]):
         rows = execute(connection, compiled.sql, compiled.bind(values)).fetchall()
         return [self._convert(compiled, row) for row in rows]
 
-    def run(self, connection: Connection, values: Mapping[str, Any]) -> int:
-        """Execute a writing statement; return how many rows it touched."""
+    def run(self, connection: Connection, values: Mapping[str, Any]) -> None:
+        """Execute a writing statement; on PostgreSQL it may wait for the next one, and so may its failure."""
         compiled = self._for(connection)
-        return int(execute(connection, compiled.sql, compiled.bind(values)).rowcount)
+        statement = Statement(compiled.sql, compiled.bind(values))
+        if pipelining.is_open(connection):
+            pipelining.put_off(connection, statement)
+        else:
+            execute(connection, *statement)
 
     def _for(self, connection: Connection) -> _Compiled:
         name = connection.dialect.name
@@ -79,7 +84,9 @@ class Prepared(Generic[T]):
 
 
 def execute(connection: Connection, sql: str, parameters: Any) -> Any:
-    """Run SQL on the driver's connection, inside the transaction that SQLAlchemy began; failures are SQLAlchemy's."""
+    """Run SQL on the driver's connection, inside the transaction that was begun; failures are SQLAlchemy's."""
+    if pipelining.is_open(connection):
+        return pipelining.execute(connection, Statement(sql, parameters))
     cursor: Any = connection.connection.cursor()
     try:
         if (first := connection.info.get(FIRST)) is not None:
@@ -89,10 +96,7 @@ def execute(connection: Connection, sql: str, parameters: Any) -> Any:
         else:
             cursor.execute(sql, parameters)
     except Exception as failure:
-        driver = connection.dialect.loaded_dbapi
-        if not isinstance(failure, driver.Error):
-            raise
-        raise DBAPIError.instance(sql, parameters, failure, driver.Error, dialect=connection.dialect) from failure
+        raise as_sqlalchemys(failure, connection, sql, parameters) from failure
     return cursor
 
 

@@ -7,7 +7,7 @@ looks sees the old data or the new, whole, and what is killed or fails on the wa
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 from sqlalchemy import Connection, text
@@ -17,6 +17,7 @@ from app.store.care import REBUILD
 from app.store.care import postgresql as care
 from app.store.copying import Address, BackupError, Content, Progress, Rows, archive, files
 from app.store.copying.programs import environment, program, run
+from app.store.engines.pipelining import driver
 from app.store.models import metadata
 from app.store.schema import objects
 from app.store.schema import postgresql as schema
@@ -66,7 +67,7 @@ def replace(incoming: Path, address: Address, expected: Rows, in_place: Callable
         _without_limits(connection)
         _drop_ours(connection)
         connection.execute(text("CREATE EXTENSION IF NOT EXISTS btree_gin"))
-        archive.load(_driver(connection), incoming, _schema(connection))
+        archive.load(driver(connection), incoming, _schema(connection))
         _without_limits(connection)
         in_place()
         connection.execute(text(f"ANALYZE {', '.join(expected)}"))
@@ -158,11 +159,6 @@ def _schema(connection: Connection) -> str:
 
 def _server_version(connection: Connection) -> int:
     return int(connection.scalar(text("SELECT current_setting('server_version_num')::int / 10000")) or 0)
-
-
-def _driver(connection: Connection) -> psycopg.Connection[Any]:
-    driver: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
-    return driver
 
 
 @contextmanager

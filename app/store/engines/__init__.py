@@ -1,10 +1,13 @@
 """How connections are made and transactions begin: one contract, one module per dialect."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Literal, Protocol
+from sqlite3 import SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE
+from typing import Any, Final, Literal, Protocol
 
 import structlog
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from app.errors import Unavailable
 
@@ -28,6 +31,9 @@ class Engines(Protocol):
     def write(self, *, in_turn: bool) -> AbstractContextManager[Connection]:
         """Yield a connection that may write; commit on leaving, roll back on any exception."""
 
+    def append(self, alone_in: Sequence[str]) -> AbstractContextManager[Connection]:
+        """Yield a connection that only adds rows, alone in what is named."""
+
     def exclusive(self) -> AbstractContextManager[None]:
         """Let no other writer work meanwhile, where writers exclude each other at all."""
 
@@ -42,3 +48,16 @@ def unavailable(reason: object, meaning: type[Unavailable] = Unavailable) -> Una
     """Return the error that says that the database cannot answer, once the reason has been logged."""
     _log.error("database_unavailable", reason=str(reason), meaning=meaning.__name__)
     return meaning("The database cannot answer at the moment.")
+
+
+def as_sqlalchemys(failure: Exception, connection: Connection, sql: str, values: Any = None) -> BaseException:
+    """Return a failure of the driver as SQLAlchemy has it; any other one as it is."""
+    driver = connection.dialect.loaded_dbapi
+    return DBAPIError.instance(sql, values, failure, driver.Error, dialect=connection.dialect)
+
+
+def is_equal_row(failure: object) -> bool:
+    """Say whether a driver's failure tells of a row that equals another one where none may."""
+    if (state := getattr(failure, "sqlstate", None)) is not None:
+        return bool(state == "23505")
+    return getattr(failure, "sqlite_errorcode", None) in {SQLITE_CONSTRAINT_UNIQUE, SQLITE_CONSTRAINT_PRIMARYKEY}

@@ -4,7 +4,7 @@ That is set within the transaction, in the round trip that begins it. So a poole
 connection (PgBouncer in transaction mode) does no harm, and nothing of one request is left for the next.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from select import POLLIN, poll
@@ -13,12 +13,13 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError, InvalidatePoolError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from app.errors import ConnectionLost, NothingDone, Unavailable
 from app.store.addresses import connecting
-from app.store.engines import TURN_TIMEOUT_SECONDS, unavailable
+from app.store.engines import TURN_TIMEOUT_SECONDS, is_equal_row, pipelining, unavailable
+from app.store.engines.pipelining import Statement
 from app.store.tenancy import acting_for
 
 APPLICATION_NAME: Final = "cmem-server"
@@ -43,6 +44,8 @@ _LOST: Final = ("08", "57P", "25P03")
 """Those with which the server, or a pooler before it, ends a connection."""
 _OVERTAKEN: Final = ("40001", "40P01")
 """Serialization failure, deadlock: whoever gets it has done nothing, and may do it again."""
+_ALONE: Final = "pg_advisory_xact_lock"
+_TOGETHER: Final = "pg_advisory_xact_lock_shared"
 
 _LIMITS: Final = {
     "statement_timeout": STATEMENT_TIMEOUT_MS,
@@ -89,7 +92,22 @@ class PostgresqlEngines:
         Whoever writes for a team has his turn there, on whichever machine: what he reads is what will be true when he
         commits, as it is with SQLite's one writer. Teams do not wait for each other, nor for the server itself.
         """
-        return _transaction(self._writing, _WRITING, alone_in=f"write {acting_for()}" if in_turn else None)
+        return _transaction(self._writing, _WRITING, locks=((_ALONE, _turn()),) if in_turn else ())
+
+    @contextmanager
+    def append(self, alone_in: Sequence[str]) -> Iterator[Connection]:
+        """Yield a connection that only adds rows: beside others that do, but while nobody has his turn to write.
+
+        Who meets an equal row that is new has done nothing, and finds it the next time.
+        """
+        named = ((_ALONE, f"append {acting_for()} {name}") for name in sorted(alone_in))
+        try:
+            with _transaction(self._writing, _WRITING, locks=((_TOGETHER, _turn()), *named)) as connection:
+                yield connection
+        except IntegrityError as cause:
+            if not is_equal_row(cause.orig):
+                raise
+            raise NothingDone("Somebody else adds the same at the moment.") from cause
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -123,6 +141,7 @@ def _engine(url: str, *, pool_size: int) -> Engine:
         connect_args={**_CONNECT, **options},
     )
     event.listen(engine, "checkout", _require_alive)
+    event.listen(engine, "before_cursor_execute", _send_waiting)
     return engine
 
 
@@ -134,6 +153,11 @@ def _require_alive(driver: psycopg.Connection[Any], *_: object) -> None:
     """
     if driver.closed or (_has_spoken(driver.fileno()) and not _answers(driver)):
         raise InvalidatePoolError
+
+
+def _send_waiting(connection: Connection, *_: object) -> None:
+    """Let what waits come before a statement of SQLAlchemy's own."""
+    pipelining.send_waiting(connection)
 
 
 def _has_spoken(socket: int) -> bool:
@@ -161,32 +185,49 @@ def _connected(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _transaction(
-    engine: Engine, begin: str, *, alone_in: str | None = None, limits_ms: Mapping[str, int] = _LIMITS
+    engine: Engine, begin: str, *, locks: Sequence[tuple[str, str]] = (), limits_ms: Mapping[str, int] = _LIMITS
 ) -> Iterator[Connection]:
     """Yield a connection in a transaction, committed on leaving and rolled back on any exception.
 
-    Failures say what has become of it: while it begins nothing was done, afterwards it is not known.
+    Failures say what has become of it: until COMMIT is sent nothing was done, afterwards it is not known.
     """
     with _connected(engine) as connection:
-        with _failures_named(lost=NothingDone):
-            _begin(connection, begin, alone_in, limits_ms)
-        with connection.begin():
-            yield connection
+        pipelining.begin(connection, Statement(begin), _settings(tuple(limits_ms.items()), acting_for(), locks))
+        try:
+            with connection.begin():
+                with _given_up_when_lost(connection), _failures_named(lost=NothingDone):
+                    yield connection
+                pipelining.commit(connection)
+        finally:
+            pipelining.end(connection)
 
 
-def _begin(connection: Connection, begin: str, alone_in: str | None, limits_ms: Mapping[str, int]) -> None:
-    """Begin a transaction, for whom and with which limits; `alone_in` waits for the others who write there."""
-    text = _beginning(begin, acting_for(), alone_in, tuple(limits_ms.items()))
-    driver: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
-    driver.execute(text, prepare=False)
+@contextmanager
+def _given_up_when_lost(connection: Connection) -> Iterator[None]:
+    """Leave nothing to be rolled back on a connection that is gone: that would be one failure more."""
+    try:
+        yield
+    except NothingDone:
+        if not connection.invalidated and connection.connection.driver_connection.closed:  # type: ignore[union-attr]
+            connection.invalidate()
+        raise
 
 
-@lru_cache(maxsize=4_096)
-def _beginning(begin: str, team_id: str, alone_in: str | None, limits_ms: tuple[tuple[str, int], ...]) -> str:
-    """Return one text without parameters, which the server takes as two statements in one round trip."""
-    limits = "".join(f", set_config('{name}', '{limit}', true)" for name, limit in limits_ms)
-    lock = f", pg_advisory_xact_lock(hashtextextended({sql.quote(alone_in)}, 0))" if alone_in is not None else ""
-    return f"{begin}; {_acting(team_id)}{limits}{lock}"
+def _settings(limits_ms: tuple[tuple[str, int], ...], team_id: str, locks: Sequence[tuple[str, str]]) -> Statement:
+    """Return what says for whom a transaction acts, which limits it has, and what it waits for."""
+    sql = _settings_sql(limits_ms, tuple(function for function, _ in locks))
+    return Statement(sql, (team_id, *(name for _, name in locks)))
+
+
+@lru_cache(maxsize=64)
+def _settings_sql(limits_ms: tuple[tuple[str, int], ...], functions: tuple[str, ...]) -> str:
+    limits = (f"set_config('{name}', '{limit}', true)" for name, limit in limits_ms)
+    waiting = (f"{function}(hashtextextended(%s, 0))" for function in functions)
+    return "SELECT " + ", ".join(["set_config('cmem.team_id', %s, true)", *limits, *waiting])
+
+
+def _turn() -> str:
+    return f"write {acting_for()}"
 
 
 @lru_cache(maxsize=4_096)

@@ -1,8 +1,8 @@
 """SQLite: one file, readers beside one writer, who has his turn before he has a connection."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -69,6 +69,10 @@ class SqliteEngines:
         """
         with self.exclusive(), _outages_named(), self._writing.begin() as connection:
             yield connection
+
+    def append(self, alone_in: Sequence[str]) -> AbstractContextManager[Connection]:
+        """Yield a connection that only adds rows, in a turn of its own like every writer."""
+        return self.write(in_turn=True)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -4,11 +4,12 @@ Functions, triggers, policies and full-text indexes, each by name with the state
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, text
 
 from app.errors import Conflict
+from app.store.engines.pipelining import driver
 
 _NOTED: Final = "installed_objects"
 _ROW_SECURITY: Final = "row security of"
@@ -81,12 +82,7 @@ def put_back(connection: Connection) -> None:
             f"{', '.join(wrong)}: only the role that owns the tables can mend that (CMEM_DATABASE_ADMIN_URL)."
         )
     for name, statement in sorted(wrong.items(), key=lambda each: not each[0].startswith("function")):
-        _driver(connection).execute(statement or _dropping(name))
-
-
-def _driver(connection: Connection) -> Any:
-    """Return psycopg's own connection: definitions hold `%` and `:`, which are no places for values."""
-    return connection.connection.driver_connection
+        driver(connection).execute(statement or _dropping(name))
 
 
 def _dropping(name: str) -> str:
@@ -95,7 +91,7 @@ def _dropping(name: str) -> str:
 
 
 def _standing(connection: Connection) -> dict[str, str]:
-    return dict(_driver(connection).execute(_STANDING).fetchall())
+    return dict(driver(connection).execute(_STANDING).fetchall())
 
 
 def _wanted(connection: Connection) -> dict[str, str]:
