@@ -61,10 +61,9 @@ def create_app(settings: Settings, share: Share | None = None, telemetry: Teleme
     logs.configure(settings.log_level, settings.log_format)
     spans = tracing.begin(telemetry.spans_url, telemetry.service_name) if telemetry else None
     writers = settings.database_connections // 3
-    database = Database(
-        settings.resolved_database_url, readers=settings.database_connections - writers, writers=writers
-    )
-    workers = Workers(writers=1 if database.dialect == "sqlite" else writers)
+    readers = settings.database_connections - writers
+    database = Database(settings.resolved_database_url, readers=readers, writers=writers)
+    workers = Workers() if database.dialect == "sqlite" else Workers.far_away(readers=readers, writers=writers)
     if share is None:
         index: Index | None = (kept := vector_index.of(settings, database))
         housekeeping = partial(keeping_house, settings, database, workers, kept)

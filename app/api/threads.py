@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from app.errors import ConnectionLost, NothingDone, Unavailable
 
@@ -37,6 +37,15 @@ class Workers:
         self._readers = _Pool(readers, "read")
         self._searchers = _Pool(searchers, "search")
         self._writers = _Pool(writers, "write")
+
+    @classmethod
+    def far_away(cls, *, readers: int, writers: int) -> Self:
+        """Return pools for a database in another process, with so many connections.
+
+        There threads wait without the interpreter: GET 1,770/s with 5 readers, 1,640 with 3. Two connections are the
+        searchers', one is for what the server does by itself.
+        """
+        return cls(readers=max(1, min(5, readers - 3)), writers=writers)
 
     async def read(self, call: Callable[[], T]) -> T:
         """Run a call that only reads, and not for long."""

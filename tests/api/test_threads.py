@@ -1,6 +1,7 @@
 """What is tried again by itself: reads that were cut off, and writes of which nothing was done."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -57,3 +58,16 @@ def test_what_writes_in_slices_is_never_tried_again(failure: type[Unavailable]):
 def test_while_the_database_is_away_all_fail_at_once(decorate: Decorator):
     """Trying again would only queue up."""
     assert attempts(decorate, Unavailable, failures=1) == (1, False)
+
+
+@pytest.mark.parametrize("connections", [4, 6, 12, 200])
+def test_no_thread_that_reads_waits_for_a_connection(connections: int):
+    """One is left for what the server does by itself, as long as there are that many."""
+    readers = connections - connections // 3
+    before = threading.active_count()
+    workers = Workers.far_away(readers=readers, writers=1)
+    try:
+        threads_that_read = threading.active_count() - before - 1
+    finally:
+        workers.close()
+    assert 3 <= threads_that_read <= min(readers, 7)
