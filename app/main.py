@@ -27,6 +27,7 @@ from app.services import integrity, maintenance, operations, tokens, upkeep, vec
 from app.services.chunker import ChatAddress, ChatChunker, Chunker
 from app.services.readiness import Readiness
 from app.services.search import Searching
+from app.services.shared_counts import SharedCounts
 from app.services.tokens import Signing
 from app.settings import Settings, Telemetry
 from app.store import migrations
@@ -98,7 +99,12 @@ def create_app(settings: Settings, share: Share | None = None, telemetry: Teleme
             signing=signing(settings),
             lets_local_in=settings.auth_mode == "local-dev" and settings.allow_local_dev_bypass,
         ),
-        metering=Metering(database, per_minute=settings.rate_limit_per_min, per_month=settings.monthly_request_cap),
+        metering=Metering(
+            database,
+            per_minute=settings.rate_limit_per_min,
+            per_month=settings.monthly_request_cap,
+            shared=SharedCounts(settings.redis_url) if settings.redis_url else None,
+        ),
         readiness=Readiness(database),
         auth_mode=settings.auth_mode,
         audit_reads=settings.audit_reads,

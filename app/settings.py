@@ -100,6 +100,7 @@ class Settings(BaseSettings):
     )
     recency_half_life_days: float = Field(90.0, gt=0, description="How fast recency, a tie-breaker, fades.")
     rate_limit_per_min: int = Field(0, ge=0, description="Requests a minute and key; 0 is no limit.")
+    redis_url: str = Field("", description="Redis or Valkey that counts the requests of a minute for all replicas.")
     monthly_request_cap: int = Field(0, ge=0, description="Requests a month and key; 0 is no cap.")
     cors_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list, description="Origins that a browser may call from, comma separated; none by default."
@@ -132,6 +133,13 @@ class Settings(BaseSettings):
     def _known_database(cls, value: str) -> str:
         if value and not value.startswith(("sqlite:///", "postgresql+psycopg://")):
             raise ValueError("allowed is sqlite:///PATH or postgresql+psycopg://ROLE:PASSWORD@HOST/DATABASE")
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_counter(cls, value: str) -> str:
+        if value and not value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("allowed is redis://HOST:PORT/NUMBER, rediss://… or unix://PATH")
         return value
 
     @field_validator("chroma_url", "embedder_url", "chunker_url", "public_url")

@@ -81,6 +81,15 @@ def test_a_password_in_a_wrong_address_is_not_shown(monkeypatch: pytest.MonkeyPa
         settings.load()
 
 
+def test_a_wrong_address_of_redis_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch):
+    """With what is allowed."""
+    monkeypatch.setenv("CMEM_REDIS_URL", "http://:s3cret@redis.example:6379")
+
+    with pytest.raises(SettingsError, match=r"^CMEM_REDIS_URL=http://.*: allowed is redis://") as failure:
+        settings.load()
+    assert "s3cret" not in str(failure.value)
+
+
 def test_a_file_that_holds_no_certificates_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """At the start, and not by the first search that needs them."""
     (tmp_path / "ca.pem").write_text("no certificate")

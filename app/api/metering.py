@@ -22,6 +22,7 @@ from app.errors import QuotaExceeded, RateLimited
 from app.services import audit, limits, usage
 from app.services.audit import Batch, Gathering
 from app.services.limits import Allowance, Counted
+from app.services.shared_counts import NotCounted, SharedCounts
 from app.services.usage import Used
 from app.store import tenancy
 from app.store.database import Database
@@ -81,9 +82,12 @@ def _used_up() -> QuotaExceeded:
 class Metering:
     """Counts the requests of each key."""
 
-    def __init__(self, database: Database, *, per_minute: int, per_month: int) -> None:
-        """Limit requests per minute and month and key; 0 is no limit."""
+    def __init__(
+        self, database: Database, *, per_minute: int, per_month: int, shared: SharedCounts | None = None
+    ) -> None:
+        """Limit requests per minute and month and key; 0 is no limit. `shared` counts those of a minute."""
         self._database = database
+        self._shared = shared
         self._rate = Allowance(per_minute, limits.minute) if per_minute else None
         self._quota = Allowance(per_month, limits.month) if per_month else None
         self._storing: asyncio.Task[None] | None = None
@@ -127,6 +131,8 @@ class Metering:
         if self._storing is not None:
             await self._storing
         await self._store_or_log(workers)
+        if self._shared is not None:
+            await self._shared.close()
 
     def _require_rate(self, rate: Allowance, key_id: str, scope: Scope) -> None:
         left = rate.remaining(key_id)
@@ -152,14 +158,27 @@ class Metering:
             _log.warning("limits_fail_open", waited_seconds=STORE_TIMEOUT_SECONDS)
 
     async def _store_or_log(self, workers: Workers) -> None:
+        """Limits fail open: who counts and cannot answer must not lock everybody out."""
+        if self._shared is not None and self._rate is not None:
+            await self._share_or_log(self._shared, self._rate)
         try:
             await self._store(workers)
-        except Exception:  # noqa: BLE001 - limits fail open: a database that cannot answer must not lock everybody out
+        except Exception:  # noqa: BLE001 - whatever it is
             _log.exception("limits_not_stored")
+
+    async def _share_or_log(self, shared: SharedCounts, rate: Allowance) -> None:
+        """Count together with the other replicas; what could not be counted is tried again the next time."""
+        if not (waiting := rate.waiting()):
+            return
+        try:
+            rate.settle(await shared.add(waiting))
+        except NotCounted as cause:
+            _log.warning("limits_not_shared", reason=str(cause))
 
     async def _store(self, workers: Workers) -> None:
         """Store everything in one transaction; what could not be stored is tried again the next time."""
-        waiting = [counted for allowance in self._allowances() for counted in allowance.waiting()]
+        stored_here = [each for each in self._allowances() if self._shared is None or each is not self._rate]
+        waiting = [counted for allowance in stored_here for counted in allowance.waiting()]
         used, self._usage = self._usage, Counter()
         deeds = self.gathering.take()
         if not (used or deeds or waiting):
@@ -170,7 +189,7 @@ class Metering:
             self._usage += used
             self.gathering.give_back(deeds)
             raise
-        for allowance in self._allowances():
+        for allowance in stored_here:
             allowance.settle(totals)
 
     def _write(self, waiting: list[Counted], used: Counter[Used], deeds: Batch) -> dict[Counted, int]:
