@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from app.caller import server_owner
@@ -85,13 +86,18 @@ def _in_process(store: Store, times: int) -> float:
     return load.timed(one, times=times)
 
 
-def beside_others(store: Store, scale: float) -> list[Row]:
-    """Compare a project alone with the same project beside a hundred of its size, in another team."""
+def beside_others(store: Store, scale: float, settle: Callable[[], None] = lambda: None) -> list[Row]:
+    """Compare a project alone with the same project beside a hundred of its size, in another team.
+
+    `settle` does what the database does by itself, sooner or later, after many rows were added.
+    """
     requests = max(40, int(1_000 * scale))
+    settle()
     with serving(store.folder, **store.settings) as server:
         alone = _measured(server, store, requests, 1)
         replies = _replies(server, store)
     _add_neighbours(store, scale)
+    settle()
     with serving(store.folder, **store.settings) as server:
         beside = _measured(server, store, requests, 1)
         are_equal = replies == _replies(server, store)

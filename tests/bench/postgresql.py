@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -34,12 +35,13 @@ def run(scale: float) -> list[Row]:
         with ExitStack() as stack:
             for store in (store for pair in pairs.values() for store in pair):
                 stack.enter_context(closing(store.database))
-            _analyse(stores, pairs["large"][1])
+            for _, there in pairs.values():
+                _analyse(stores, there)
             return [
                 *_one_memory(*pairs["small"], scale),
                 *_searches(*pairs["large"], scale),
                 *_row_security(stores, pairs["small"][1], scale),
-                *keyword.beside_others(pairs["small"][1], scale),
+                *keyword.beside_others(pairs["small"][1], scale, partial(_analyse, stores, pairs["small"][1])),
             ]
 
 
