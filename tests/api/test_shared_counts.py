@@ -27,7 +27,7 @@ def port() -> int:
 @pytest.fixture
 def replicas(start_server: Callable[..., Server], port: int) -> tuple[Server, Server]:
     """Two servers on one database that count in the Redis of a port."""
-    if (left := limits.seconds_left_in_minute()) < 15:
+    if (left := limits.seconds_left_in_minute()) < 8:
         time.sleep(left)
     settings = {"rate_limit_per_min": LIMIT, "monthly_request_cap": 1_000, "redis_url": f"redis://127.0.0.1:{port}/0"}
     return start_server(**settings), start_server(**settings)
