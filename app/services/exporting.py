@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -89,10 +90,10 @@ def _of_project(connection: Connection, caller: Caller, project_id: str) -> Iter
     yield ProjectRecord(**{**project._mapping, "retention": retention_rules.read(project.retention)})
     in_order = server_sessions.c.started_at_epoch, server_sessions.c.id
     for row in _rows(connection, _select(server_sessions, SessionRecord, caller, project_id).order_by(*in_order)):
-        yield SessionRecord(**row._mapping)
+        yield SessionRecord(**_fields(server_sessions, SessionRecord, row))
     in_order = agent_events.c.occurred_at_epoch, agent_events.c.event_hash
     for row in _rows(connection, _select(agent_events, EventRecord, caller, project_id).order_by(*in_order)):
-        yield EventRecord(**row._mapping)
+        yield EventRecord(**_fields(agent_events, EventRecord, row))
     yield from _memories(connection, caller, project_id)
     yield from _supersessions(connection, caller, project_id)
 
@@ -103,7 +104,7 @@ def _memories(connection: Connection, caller: Caller, project_id: str) -> Iterat
     for some in _batches(_rows(connection, statement)):
         sources = _sources(connection, caller, [row.id for row in some])
         for row in some:
-            yield MemoryRecord(**row._mapping, sources=sources[row.id])
+            yield MemoryRecord(**_fields(memory_items, MemoryRecord, row), sources=sources[row.id])
 
 
 def _sources(connection: Connection, caller: Caller, memory_ids: Sequence[str]) -> dict[str, list[SourceRecord]]:
@@ -132,7 +133,17 @@ def _select(table: Table, record: type[msgspec.Struct], caller: Caller, project_
 
 
 def _columns(table: Table, record: type[msgspec.Struct]) -> list[Any]:
-    return [table.c[name] for name in record.__struct_fields__ if name in table.c]
+    return [table.c[name] for name in _names(table, record)]
+
+
+def _fields(table: Table, record: type[msgspec.Struct], row: Row[Any]) -> dict[str, Any]:
+    """Return a row by name: SQLAlchemy's own mapping of it looks each name up anew."""
+    return dict(zip(_names(table, record), row, strict=True))
+
+
+@cache
+def _names(table: Table, record: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in record.__struct_fields__ if name in table.c)
 
 
 def _rows(connection: Connection, statement: Select[Any]) -> Iterable[Row[Any]]:

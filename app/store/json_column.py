@@ -1,6 +1,7 @@
 """A JSON column that survives damage: what cannot be read becomes the empty value and a warning, never an error."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -16,10 +17,16 @@ def decode(text: str | None, empty: type) -> Any:
     if text is None or text == "":
         return empty()
     try:
-        return msgspec.json.decode(text, type=empty)
+        return _decoder(empty).decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
         _log.warning("damaged_json_column", expected=empty.__name__, characters=len(text))
         return empty()
+
+
+@cache
+def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a type: to make one takes 3 µs, to use it 0.1."""
+    return msgspec.json.Decoder(kind)
 
 
 def encode(value: Any) -> str:

@@ -87,13 +87,13 @@ def execute(connection: Connection, sql: str, parameters: Any) -> Any:
     """Run SQL on the driver's connection, inside the transaction that was begun; failures are SQLAlchemy's."""
     if pipelining.is_open(connection):
         return pipelining.execute(connection, Statement(sql, parameters))
-    cursor: Any = connection.connection.cursor()
     try:
         if (first := connection.info.get(FIRST)) is not None:
-            cursor = psycopg.ClientCursor(cursor.connection)
+            cursor: Any = psycopg.ClientCursor(connection.connection.driver_connection)  # type: ignore[arg-type]
             cursor.execute(f"{first}; {sql}", parameters)
             cursor.nextset()
         else:
+            cursor = connection.connection.cursor()
             cursor.execute(sql, parameters)
     except Exception as failure:
         raise as_sqlalchemys(failure, connection, sql, parameters) from failure
