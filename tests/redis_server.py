@@ -12,13 +12,13 @@ START_TIMEOUT_SECONDS = 10.0
 
 
 @contextmanager
-def running(port: int) -> Iterator[None]:
-    """Run a server on a port."""
+def running(port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server on a port; yield its process."""
     command = [str(PROGRAM), "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             _wait_for(port)
-            yield
+            yield process
         finally:
             process.kill()
 

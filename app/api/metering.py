@@ -4,6 +4,7 @@ Everything but the storing happens on the event loop, so nothing here needs a lo
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,10 +23,11 @@ from app.errors import QuotaExceeded, RateLimited
 from app.services import audit, limits, usage
 from app.services.audit import Batch, Gathering
 from app.services.limits import Allowance, Counted
-from app.services.shared_counts import NotCounted, SharedCounts
+from app.services.shared_counts import SharedCounts
 from app.services.usage import Used
 from app.store import tenancy
 from app.store.database import Database
+from app.store.engines.pipelining import send_waiting
 
 _log = structlog.get_logger(__name__)
 
@@ -65,6 +67,7 @@ class UsedUp(Database):
         """Yield a connection, refuse afterwards, and so roll back."""
         with self._whole.write(in_turn=in_turn) as connection:
             yield connection
+            send_waiting(connection)
             raise _used_up()
 
     @contextmanager
@@ -72,6 +75,7 @@ class UsedUp(Database):
         """Yield a connection, refuse afterwards, and so roll back."""
         with self._whole.append(*alone_in) as connection:
             yield connection
+            send_waiting(connection)
             raise _used_up()
 
 
@@ -88,6 +92,7 @@ class Metering:
         """Limit requests per minute and month and key; 0 is no limit. `shared` counts those of a minute."""
         self._database = database
         self._shared = shared
+        self._share_again_at = 0.0
         self._rate = Allowance(per_minute, limits.minute) if per_minute else None
         self._quota = Allowance(per_month, limits.month) if per_month else None
         self._storing: asyncio.Task[None] | None = None
@@ -100,6 +105,8 @@ class Metering:
         if key_id is None:
             return
         for allowance in self._allowances():
+            if allowance is self._rate and time.monotonic() < self._share_again_at:
+                continue  # nobody counts together at the moment, and each request that asks would make it worse
             if allowance.wants_storing(key_id):
                 self._begin_storing(workers)
             if allowance.must_store(key_id):
@@ -159,23 +166,25 @@ class Metering:
 
     async def _store_or_log(self, workers: Workers) -> None:
         """Limits fail open: who counts and cannot answer must not lock everybody out."""
-        if self._shared is not None and self._rate is not None:
-            await self._share_or_log(self._shared, self._rate)
-        try:
-            await self._store(workers)
-        except Exception:  # noqa: BLE001 - whatever it is
-            _log.exception("limits_not_stored")
+        await asyncio.gather(self._share(), self._store(workers))
 
-    async def _share_or_log(self, shared: SharedCounts, rate: Allowance) -> None:
+    async def _share(self) -> None:
         """Count together with the other replicas; what could not be counted is tried again the next time."""
-        if not (waiting := rate.waiting()):
+        if self._shared is None or self._rate is None or not (waiting := self._rate.waiting()):
             return
         try:
-            rate.settle(await shared.add(waiting))
-        except NotCounted as cause:
+            self._rate.settle(await self._shared.add(waiting))
+        except Exception as cause:  # noqa: BLE001 - whatever it is
+            self._share_again_at = time.monotonic() + STORE_EVERY_SECONDS
             _log.warning("limits_not_shared", reason=str(cause))
 
     async def _store(self, workers: Workers) -> None:
+        try:
+            await self._stored_at_once(workers)
+        except Exception:  # noqa: BLE001 - whatever it is
+            _log.exception("limits_not_stored")
+
+    async def _stored_at_once(self, workers: Workers) -> None:
         """Store everything in one transaction; what could not be stored is tried again the next time."""
         stored_here = [each for each in self._allowances() if self._shared is None or each is not self._rate]
         waiting = [counted for allowance in stored_here for counted in allowance.waiting()]

@@ -106,7 +106,7 @@ class Allowance:
         ]
 
     def settle(self, stored: dict[Counted, int]) -> None:
-        """Take over what the database says after storing."""
+        """Take over what whoever counts for all says."""
         for counted, total in stored.items():
             counter = self._counters.get(counted.key_id)
             if counter is not None and counter.period == counted.period:

@@ -72,13 +72,13 @@ def add(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory,
     Raises Invalid when nothing in it could be searched for, Forbidden for a project out of reach, NotFound for a
     session or superseding memory out of reach.
     """
-    return _add(connection, caller, _composed(caller, new))
+    return _add(connection, caller, new, _composed(caller, new))
 
 
 def add_batch(connection: Connection, caller: Caller, batch: Sequence[NewMemory]) -> list[Memory]:
     """Store memories, all or none, in input order; repeats resolve to one row."""
     composed = [_composed(caller, new, f"body[{place}]") for place, new in enumerate(batch)]
-    return [_add(connection, caller, memory)[0] for memory in composed]
+    return [_add(connection, caller, new, memory)[0] for new, memory in zip(batch, composed, strict=True)]
 
 
 def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
@@ -179,19 +179,25 @@ def content_hash(fields: Sequence[str | Sequence[Any] | None]) -> str:
     return digest.hexdigest()
 
 
-def _add(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory, bool]:
+def _add(connection: Connection, caller: Caller, new: NewMemory, memory: Memory) -> tuple[Memory, bool]:
     caller.require(MEMORIES_WRITE)
     projects.require(connection, caller, memory.project_id)
     if memory.server_session_id is not None:
         sessions.require_of_project(connection, caller, memory.server_session_id, memory.project_id)
     if memory.superseded_by is not None:
         _require_replacement(connection, caller, memory.superseded_by, memory.project_id)
-    stored, is_new = _insert_once(connection, caller, memory)
+    stored, is_new = _insert_once(connection, caller, _as_of_now(memory) if new.created_at_epoch is None else memory)
     if is_new:
         if stored.server_session_id is not None:
             neighbours.refresh_around(connection, get(connection, caller, stored.id))
         _record(connection, caller, "memory.create", stored)
     return stored, is_new
+
+
+def _as_of_now(memory: Memory) -> Memory:
+    """Return it as made now: it may have waited for somebody's turn, and lists are in the order of this time."""
+    now = now_ms()
+    return msgspec.structs.replace(memory, created_at_epoch=now, updated_at_epoch=now)
 
 
 def _insert_once(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory, bool]:

@@ -46,7 +46,8 @@ class Database:
     def write(self, *, in_turn: bool = True) -> AbstractContextManager[Connection]:
         """Yield a connection whose turn it is to write; commit on leaving, roll back on any exception.
 
-        On PostgreSQL the turn comes with the first statement; until COMMIT, failures are NothingDone.
+        On PostgreSQL the turn comes with the first statement, and a connection that is lost before COMMIT is sent is
+        NothingDone.
         `in_turn=False` is for work that locks its rows itself: where rows can be locked singly, it waits for nobody.
         """
         return self._engines.write(in_turn=in_turn)

@@ -95,7 +95,7 @@ def execute(connection: Connection, sql: str, parameters: Any) -> Any:
         else:
             cursor = connection.connection.cursor()
             cursor.execute(sql, parameters)
-    except Exception as failure:
+    except connection.dialect.loaded_dbapi.Error as failure:
         raise as_sqlalchemys(failure, connection, sql, parameters) from failure
     return cursor
 

@@ -136,10 +136,11 @@ def test_what_is_wrong_with_a_request_comes_before_the_quota(limited: Callable[.
 
 def test_what_is_wrong_with_its_things_comes_before_the_quota_too(limited: Callable[..., tuple[Server, Tenant]]):
     """403 for a project, 404, 412, 409; 402 is the last, and then nothing has been done."""
-    server, team = limited(monthly_request_cap=5)
+    server, team = limited(monthly_request_cap=6)
     stranger = make_tenant(server, "b")
     own = {"projectId": team.project_id}
     with team.http as http, stranger.http:
+        team.post_memory(content="same")
         project = http.post("/v1/projects", json={"name": "p", "slug": "taken"}).json()["project"]["id"]
         memory = team.post_memory(content="kept").json()["memory"]["id"]
         while http.get("/v1/memories").status_code != 402:
@@ -153,6 +154,7 @@ def test_what_is_wrong_with_its_things_comes_before_the_quota_too(limited: Calla
             http.patch("/v1/projects/unknown", json={"name": "x"}),
             http.delete(address, headers=stale),
             http.post("/v1/projects", json={"name": "q", "slug": "taken"}),
+            http.patch(address, json={"content": "same"}),
         ]
         over = [
             http.get(address),
@@ -167,12 +169,11 @@ def test_what_is_wrong_with_its_things_comes_before_the_quota_too(limited: Calla
             http.delete(f"/v1/teams/{team.team_id}"),
         ]
 
-    assert [reply.status_code for reply in refused] == [403, 403, 404, 404, 412, 409]
+    assert [reply.status_code for reply in refused] == [403, 403, 404, 404, 412, 409, 409]
     assert [(reply.status_code, reply.json()["error"]) for reply in over] == [(402, "QuotaExceeded")] * len(over)
     with client(server, make_key(server.database, team.caller, scopes=(EVERYTHING,))) as http:
-        assert [(one["content"], one["title"]) for one in http.get("/v1/memories").json()["memories"]] == [
-            ("kept", None)
-        ]
+        left = http.get("/v1/memories").json()["memories"]
+        assert [(one["content"], one["title"]) for one in left] == [("kept", None), ("same", None)]
         assert len(http.get("/v1/projects").json()["projects"]) == 2
 
 

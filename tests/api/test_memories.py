@@ -2,13 +2,14 @@
 
 import unicodedata
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import text
 
-from tests.conftest import Tenant
+from tests.conftest import Server, Tenant
 from tests.problems import code_of
 
 AsTeam = Callable[[str], Tenant]
@@ -35,6 +36,12 @@ def stored(team: Tenant, **fields: Any) -> dict[str, Any]:
     reply = team.post_memory(**fields)
     assert reply.status_code == 201, reply.text
     return dict(reply.json()["memory"])
+
+
+def begun(team: Tenant) -> str:
+    """Begin a session and return its id."""
+    asked = {"projectId": team.project_id, "contentSessionId": "s"}
+    return str(team.http.post("/v1/sessions/start", json=asked).json()["session"]["id"])
 
 
 def patched(team: Tenant, memory: dict[str, Any], **changes: Any) -> httpx.Response:
@@ -278,10 +285,40 @@ def test_an_empty_patch_changes_nothing(team: Tenant):
     assert (after.json(), after.headers["ETag"]) == (before.json(), before.headers["ETag"])
 
 
-def test_a_patch_that_would_make_two_rows_equal_is_refused(team: Tenant):
+def test_the_same_memory_posted_many_times_at_once_is_stored_once(team: Tenant):
+    """One is new, the others find it."""
+    with ThreadPoolExecutor(8) as clients:
+        replies = list(clients.map(lambda _: team.post_memory(content="the same"), range(16)))
+
+    assert sorted(reply.status_code for reply in replies) == [200] * 15 + [201]
+    assert len({reply.json()["memory"]["id"] for reply in replies}) == 1
+
+
+def test_memories_posted_into_one_session_at_once_are_all_lent_to_their_neighbours(team: Tenant, server: Server):
+    """As if they had come one after the other."""
+    session_id = begun(team)
+    with ThreadPoolExecutor(8) as clients:
+        sent = clients.map(
+            lambda number: team.post_memory(
+                content=f"word{number}", serverSessionId=session_id, createdAtEpoch=1_000 + number
+            ),
+            range(16),
+        )
+        assert {reply.status_code for reply in sent} == {201}
+
+    lent = text("SELECT neighbour_text FROM memory_items WHERE server_session_id = :id ORDER BY created_at_epoch")
+    with server.database.read() as connection:
+        found = list(connection.execute(lent, {"id": session_id}).scalars())
+    beside = [[n for n in (number - 1, number + 1) if 0 <= n < 16] for number in range(16)]
+    assert found == ["\n".join(f"word{n}" for n in near) for near in beside]
+
+
+@pytest.mark.parametrize("is_in_a_session", [False, True])
+def test_a_patch_that_would_make_two_rows_equal_is_refused(team: Tenant, is_in_a_session: bool):
     """No two memories of a project, session and kind have the same content."""
-    stored(team, content="first")
-    second = stored(team, content="second")
+    place = {"serverSessionId": begun(team)} if is_in_a_session else {}
+    stored(team, content="first", **place)
+    second = stored(team, content="second", **place)
 
     assert code_of(patched(team, second, content="first")) == (409, "Conflict")
     assert team.http.get(f"/v1/memories/{second['id']}").json()["memory"] == second

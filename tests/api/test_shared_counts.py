@@ -1,13 +1,17 @@
 """Rate limits that Redis counts for all replicas: as right as those of the database, which is left alone."""
 
+import asyncio
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import httpx
 import pytest
 from sqlalchemy import text
 
 from app.services import limits
+from app.services.limits import Counted
+from app.services.shared_counts import NotCounted, SharedCounts
 from app.store.database import Database
 from tests import redis_server
 from tests.chroma_server import free_port
@@ -62,13 +66,46 @@ def test_two_replicas_share_a_limit_within_the_stated_overshoot(
     assert {len(period) for period in stored_periods(one.database)} == {len("2026-11")}
 
 
-def test_without_redis_nobody_is_locked_out_and_nobody_waits(replicas: tuple[Server, Server], tenant: Tenant):
-    """It was never started: each server knows its own requests alone."""
-    one, other = replicas
+def test_without_redis_nobody_is_locked_out_and_nobody_waits(
+    replicas: tuple[Server, Server], tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    """It was never started: each server knows its own requests alone, and asks once a second whether it is there."""
+    asked: list[float] = []
+    add = SharedCounts.add
+
+    async def counted(self: SharedCounts, counts: Sequence[Counted]) -> dict[Counted, int]:
+        asked.append(time.monotonic())
+        return await add(self, counts)
+
+    monkeypatch.setattr(SharedCounts, "add", counted)
     started = time.monotonic()
-    with client(one, tenant.api_key) as here, client(other, tenant.api_key) as there:
-        assert (admitted(here, SHARE * 2), admitted(there, SHARE * 2)) == (SHARE * 2, SHARE * 2)
-    assert time.monotonic() < started + 8
+    with client(replicas[0], tenant.api_key) as here:
+        assert admitted(here, LIMIT - 1) == LIMIT - 1
+    seconds = time.monotonic() - started
+
+    assert seconds < 8
+    assert len(asked) <= 2 + seconds
+
+
+def test_what_redis_took_without_an_answer_is_counted_once(port: int):
+    """It stands still for longer than anybody waits, and does then all that it was sent."""
+
+    async def count() -> list[int]:
+        one, other = SharedCounts(f"redis://127.0.0.1:{port}"), SharedCounts(f"redis://127.0.0.1:{port}")
+        asked = Counted("key", "2026-11-30T12:34", 5)
+        totals = list((await one.add([asked])).values())
+        server.send_signal(signal.SIGSTOP)
+        for _ in range(2):
+            with pytest.raises(NotCounted):
+                await one.add([asked])
+        server.send_signal(signal.SIGCONT)
+        totals += [*(await one.add([asked])).values(), *(await other.add([asked])).values()]
+        await one.close()
+        await other.close()
+        return totals
+
+    with redis_server.running(port) as server:
+        assert asyncio.run(count()) == [5, 10, 15]
 
 
 def test_once_redis_is_back_the_limit_holds_again(replicas: tuple[Server, Server], tenant: Tenant, port: int):

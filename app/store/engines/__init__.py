@@ -51,7 +51,7 @@ def unavailable(reason: object, meaning: type[Unavailable] = Unavailable) -> Una
 
 
 def as_sqlalchemys(failure: Exception, connection: Connection, sql: str, values: Any = None) -> BaseException:
-    """Return a failure of the driver as SQLAlchemy has it; any other one as it is."""
+    """Return a failure of the driver as SQLAlchemy has it."""
     driver = connection.dialect.loaded_dbapi
     return DBAPIError.instance(sql, values, failure, driver.Error, dialect=connection.dialect)
 
