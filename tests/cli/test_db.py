@@ -140,7 +140,7 @@ def test_an_upgrade_lets_the_servers_role_in(unmade: Home):
 
     said = f"at revision {migrations.head()}\nthe role cmem_server may use it\n"
     assert (first.stdout, again.stdout) == (said, said)
-    with unmade.database() as database, database.write() as connection, pytest.raises(DBAPIError, match="denied"):
+    with unmade.database() as database, pytest.raises(DBAPIError, match="denied"), database.write() as connection:
         connection.exec_driver_sql("CREATE TABLE own (id INTEGER)")
 
 
