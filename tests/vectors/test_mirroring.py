@@ -81,30 +81,28 @@ def reason_of(library: Library) -> str | None:
     return None
 
 
-def test_a_failing_model_is_named_as_the_reason_at_once(library: Library, counting: Counting):
+@pytest.fixture
+def failing(library: Library, counting: Counting) -> Library:
+    """A started index whose model has just failed."""
+
+    def fail(_):
+        raise EmbedderFailed("no model")
+
+    counting.before = fail
+    library.add(**TOKEN)
+    library.index.start()
+    wait_until(lambda: library.index.last_error == "no model")
+    return library
+
+
+def test_a_failing_model_is_named_as_the_reason_at_once(failing: Library):
     """Nobody who searches waits to find out."""
-
-    def fail(_):
-        raise EmbedderFailed("no model")
-
-    counting.before = fail
-    library.add(**TOKEN)
-    library.index.start()
-    wait_until(lambda: library.index.last_error == "no model")
-    assert library.index.state == "unavailable"
+    assert failing.index.state == "unavailable"
 
 
-def test_a_failing_model_is_the_reason_though_the_index_has_to_be_filled(library: Library, counting: Counting):
+def test_a_failing_model_is_the_reason_though_the_index_has_to_be_filled(failing: Library):
     """Behind is what would catch up by itself: a missing model is named, or nobody would look for it."""
-
-    def fail(_):
-        raise EmbedderFailed("no model")
-
-    counting.before = fail
-    library.add(**TOKEN)
-    library.index.start()
-    wait_until(lambda: library.index.last_error == "no model")
-    assert reason_of(library) == "embedder_error"
+    assert reason_of(failing) == "embedder_error"
 
 
 def test_an_endpoint_that_hangs_does_not_hold_up_the_end(library: Library):

@@ -117,7 +117,7 @@ class PostgresqlEngines:
     @contextmanager
     def alone(self, name: str, *, wait: bool) -> Iterator[bool]:
         """Be the only one inside the block of this name, on whichever machine: held by an idle transaction."""
-        verb = "pg_advisory_xact_lock" if wait else "pg_try_advisory_xact_lock"
+        verb = _ALONE if wait else "pg_try_advisory_xact_lock"
         lock = f"SELECT {verb}(hashtextextended({sql.quote(f'alone {name}')}, 0))"
         with _transaction(self._holding, _WRITING, limits_ms=_NO_LIMITS) as connection:
             yield connection.exec_driver_sql(lock).scalar() is not False
