@@ -78,7 +78,10 @@ def test_a_patch_that_would_make_two_rows_equal_is_refused(team: Tenant, is_in_a
     stored(team, content="first", **place)
     second = stored(team, content="second", **place)
 
-    assert code_of(patched(team, second, content="first")) == (409, "Conflict")
+    refused = patched(team, second, content="first")
+
+    assert code_of(refused) == (409, "Conflict")
+    assert "has this content already" in refused.json()["message"]
     assert team.http.get(f"/v1/memories/{second['id']}").json()["memory"] == second
 
 
