@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from sqlite3 import SQLITE_CONSTRAINT_PRIMARYKEY, SQLITE_CONSTRAINT_UNIQUE
 from typing import Any, Final, Literal, Protocol
 
 import structlog
@@ -60,4 +59,5 @@ def is_equal_row(failure: object) -> bool:
     """Say whether a driver's failure tells of a row that equals another one where none may."""
     if (state := getattr(failure, "sqlstate", None)) is not None:
         return bool(state == "23505")
-    return getattr(failure, "sqlite_errorcode", None) in {SQLITE_CONSTRAINT_UNIQUE, SQLITE_CONSTRAINT_PRIMARYKEY}
+    said = str(failure)  # SQLite's own words, or those of a guard that comes before it
+    return said.startswith("UNIQUE constraint failed") or said.endswith("there is such a row already")
