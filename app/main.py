@@ -13,28 +13,30 @@ import structlog
 from litestar import Litestar
 
 from app import logs, vector_index
-from app.api import browsers, metrics, openapi, tracing, trail
-from app.api.admission import admission
-from app.api.authentication import Authentication
-from app.api.edge import edge
-from app.api.error_responses import respond
-from app.api.metering import STORE_EVERY_SECONDS, Metering, add_rate_headers
-from app.api.request import PARTS, ApiRequest, Parts
+from app.api.http.authentication import Authentication
+from app.api.http.error_responses import respond
+from app.api.http.rate_limiting import STORE_EVERY_SECONDS, Metering, add_rate_headers
+from app.api.http.request import PARTS, ApiRequest, Parts
+from app.api.http.thread_pools import Workers
+from app.api.middleware import audit, cors, metrics, tracing
+from app.api.middleware.request_checks import admission
+from app.api.middleware.request_context import edge
+from app.api.openapi import document
 from app.api.router import ROUTERS
-from app.api.threads import Workers
 from app.errors import Unavailable
-from app.services import integrity, maintenance, operations, tokens, upkeep, vectors
-from app.services.chunker import ChatAddress, ChatChunker, Chunker
-from app.services.readiness import Readiness
-from app.services.search import Searching
-from app.services.shared_counts import SharedCounts
-from app.services.tokens import Signing
+from app.services.identity import tokens
+from app.services.identity.tokens import Signing
+from app.services.memories.llm_chunker import ChatAddress, ChatChunker, Chunker
+from app.services.operations import fulltext_check, housekeeping, jobs, maintenance, vectors
+from app.services.operations.readiness import Readiness
+from app.services.quotas.redis_counter import SharedCounts
+from app.services.search.engine import Searching
 from app.settings import Settings, Telemetry
-from app.store import migrations
 from app.store.database import Database
 from app.store.fulltext import dialects
+from app.store.schema import migrations
 from app.vectors.index import Index, VectorIndex
-from app.vectors.keeping import Keeper
+from app.vectors.remote.client import Keeper
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +48,7 @@ DAILY_LOOK_EVERY_SECONDS: Final = 600.0
 PAGE_LOOK_EVERY_SECONDS: Final = 10.0
 
 Run = Callable[[Callable[[], None]], Awaitable[None]]
-Housekeeping = Callable[[], AbstractAsyncContextManager[None]]
+Background = Callable[[], AbstractAsyncContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +69,21 @@ def create_app(settings: Settings, share: Share | None = None, telemetry: Teleme
     workers = Workers() if database.dialect == "sqlite" else Workers.far_away(readers=readers, writers=writers)
     if share is None:
         index: Index | None = (kept := vector_index.of(settings, database))
-        housekeeping = partial(keeping_house, settings, database, workers, kept)
+        background = partial(keeping_house, settings, database, workers, kept)
     else:
         index = vector_index.following(settings, database, share.keeper)
-        housekeeping = partial(_following, index)
+        background = partial(_following, index)
     app = Litestar(
         route_handlers=ROUTERS,
         middleware=[admission],
         exception_handlers={Exception: respond},
-        after_exception=[trail.refused],
+        after_exception=[audit.refused],
         before_send=[add_rate_headers] if settings.rate_limit_per_min else [],
-        cors_config=browsers.allowed_from(settings.cors_origins),
+        cors_config=cors.allowed_from(settings.cors_origins),
         request_class=ApiRequest,
         request_max_body_size=settings.max_body_bytes,
-        openapi_config=openapi.CONFIG,
-        lifespan=[partial(_running, housekeeping=housekeeping)],
+        openapi_config=document.CONFIG,
+        lifespan=[partial(_running, background=background)],
         on_shutdown=[spans.close] if spans else [],
         logging_config=None,
     )
@@ -110,7 +112,7 @@ def create_app(settings: Settings, share: Share | None = None, telemetry: Teleme
         audit_reads=settings.audit_reads,
         token_ttl_seconds=settings.jwt_ttl_seconds,
         schema_version=migrations.head(),
-        openapi_json=msgspec.json.encode(openapi.document(app)),
+        openapi_json=msgspec.json.encode(document.document(app)),
         vectors=index,
         chunker=_chunker(settings),
         tallies=share.tallies if share else None,
@@ -138,11 +140,11 @@ async def keeping_house(
     settings: Settings, database: Database, workers: Workers, index: VectorIndex | None
 ) -> AsyncGenerator[None, None]:
     """Do what is done once, however many processes answer: the mirror, operations, healing, daily care, reaping."""
-    healing = integrity.Healing(database)
+    healing = fulltext_check.Healing(database)
     daily = _daily(settings, database, index)
-    runner = operations.Runner(database, vectors.verbs(database, index) if index else {})
+    runner = jobs.Runner(database, vectors.verbs(database, index) if index else {})
     tasks = [
-        asyncio.create_task(_every(REAP_EVERY_SECONDS, workers.write, partial(upkeep.reap, database))),
+        asyncio.create_task(_every(REAP_EVERY_SECONDS, workers.write, partial(housekeeping.reap, database))),
         asyncio.create_task(_every(HEALING_LOOK_EVERY_SECONDS, workers.read, healing.look)),
         asyncio.create_task(_every(DAILY_LOOK_EVERY_SECONDS, workers.read, daily.look)),
     ]
@@ -173,11 +175,11 @@ async def _following(index: Index | None) -> AsyncGenerator[None, None]:
 
 
 @asynccontextmanager
-async def _running(app: Litestar, *, housekeeping: Housekeeping) -> AsyncGenerator[None, None]:
+async def _running(app: Litestar, *, background: Background) -> AsyncGenerator[None, None]:
     """Keep the background tasks alive while the server is; flush what they hold when it stops."""
     parts: Parts = app.state[PARTS]
     try:
-        async with housekeeping(), _each_process_for_itself(parts):
+        async with background(), _each_process_for_itself(parts):
             yield
     finally:
         parts.authentication.close()
@@ -188,7 +190,7 @@ async def _running(app: Litestar, *, housekeeping: Housekeeping) -> AsyncGenerat
 @asynccontextmanager
 async def _each_process_for_itself(parts: Parts) -> AsyncGenerator[None, None]:
     """Store what this process counts and stamps, and try whether it can read and write."""
-    flush = partial(upkeep.flush_stamps, parts.database, parts.last_used, parts.authentication.renewed_hashes)
+    flush = partial(housekeeping.flush_stamps, parts.database, parts.last_used, parts.authentication.renewed_hashes)
     tasks = [
         asyncio.create_task(parts.metering.store_every(STORE_EVERY_SECONDS, parts.workers)),
         asyncio.create_task(_every(STAMPS_EVERY_SECONDS, parts.workers.write, flush)),

@@ -5,12 +5,12 @@ from typing import Final
 
 from app.settings import Settings
 from app.store.database import Database
-from app.vectors.chroma.access import STANDARD, Access
+from app.vectors.chroma.client_config import STANDARD, Access
 from app.vectors.embedding import choice as embedders
 from app.vectors.embedding.endpoint import EndpointAddress
-from app.vectors.following import Follower
 from app.vectors.index import Choice, VectorIndex
-from app.vectors.keeping import Keeper
+from app.vectors.remote.client import Keeper
+from app.vectors.remote.index import Follower
 
 _OPEN_COLLECTIONS: Final = 100
 """Chroma holds so many in memory, however many processes ask it."""

@@ -1,4 +1,4 @@
-"""Alembic's environment: app.store.migrations hands in the connection, and owns the transaction and the locks."""
+"""Alembic's environment: app.store.schema.migrations passes the connection and owns the transaction and the locks."""
 
 from typing import Any
 

@@ -19,7 +19,8 @@ from structlog.testing import capture_logs
 from app.caller import EVERYTHING, Caller, server_owner
 from app.clock import new_id
 from app.main import create_app
-from app.services import credentials, keys, projects, teams
+from app.services.identity import credentials, keys, teams
+from app.services.projects import projects
 from app.settings import Settings
 from app.store.database import Database
 from tests import postgresql

@@ -16,8 +16,8 @@ from typing import IO
 import httpx
 
 from app.store.database import Database
+from tests import ROOT
 
-ROOT = Path(__file__).parents[1]
 START_SECONDS = 60.0
 
 

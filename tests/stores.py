@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from app.store import migrations
 from app.store.engines import Dialect
-from app.store.schema import postgresql
+from app.store.schema import migrations, postgresql
 from tests.postgresql import OWNER, SERVER, Cluster
 
 

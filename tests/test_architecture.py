@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-APP = Path(__file__).parents[1] / "app"
-LEAVES = {"retrieval", "errors", "caller", "clock"}
+from tests import ROOT
+
+APP = ROOT / "app"
+LEAVES = {"retrieval", "errors", "caller", "clock", "version", "parent_watchdog"}
 BELOW = {
     "__main__": {"cli"},
+    "cli": {"processes", "main", "api", "services", "store", "vectors", "vector_index", "legacy", "settings", "logs"},
+    "processes": {"main", "api", "services", "store", "vectors", "vector_index", "settings", "logs"},
     "main": {"api", "services", "store", "vectors", "vector_index", "retrieval", "settings", "logs"},
-    "cli": {"main", "api", "services", "store", "vectors", "vector_index", "legacy", "settings", "logs"},
     "vector_index": {"vectors", "store", "settings"},
     "api": {"services", "store", "vectors"},
     "services": {"store", "vectors", "legacy.shapes"},
@@ -25,6 +28,8 @@ BELOW = {
     "errors": set(),
     "caller": {"errors"},
     "clock": set(),
+    "version": set(),
+    "parent_watchdog": set(),
 }
 """What each room may import besides itself and the leaves. `cli` starts the server and prints its contract."""
 MODULES = sorted(path for path in APP.rglob("*.py"))
@@ -97,7 +102,7 @@ def _uses(attribute: str) -> list[str]:
 def test_nobody_reads_the_environment_but_settings(reader: str):
     """Lower rooms get values: what decides them is written in one place."""
     # to their children, with what differs for those, or without what would change a child's mind
-    hands_it_on = {"app.vectors.chroma.server", "app.cli.crew", "app.store.copying.programs"}
+    hands_it_on = {"app.vectors.chroma.server", "app.processes.supervisor", "app.store.backup.programs"}
     assert set(_uses(reader)) <= {"app.settings"} | hands_it_on
 
 
@@ -113,7 +118,7 @@ def test_http_is_known_at_the_front_only(library: str):
     """Services and everything below them would serve another front door as well."""
     importers = {_room(_name(path)) for path in MODULES for name in _imported(path) if name.split(".")[0] == library}
 
-    assert importers <= {"main", "api", "cli"}
+    assert importers <= {"main", "api", "cli", "processes"}
 
 
 def test_no_file_is_too_long():

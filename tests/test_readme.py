@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from app.cli import main, serve
-from app.services import credentials
+from app.services.identity import credentials
 from app.settings import Settings
+from tests import ROOT
 from tests.serving import serving
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REGISTRIES = ("pypi.", "pythonhosted.", "npmjs.", "yarnpkg.", "debian.org", "ghcr.", "quay.", "docker.io", "jsr.io")
 MACHINE_PATHS = re.compile(r"(?<![\w.~-])/(?:work|root|tmp/probe)\b(?!\w)")

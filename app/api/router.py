@@ -2,19 +2,19 @@
 
 from litestar import Router
 
-from app.api import (
+from app.api.middleware import metrics
+from app.api.openapi import document
+from app.api.routes import (
     audit,
     auth,
     context,
     conversations,
+    deletion,
     events,
-    forgetting,
     health,
     keys,
     members,
     memories,
-    metrics,
-    openapi,
     projects,
     related,
     retention,
@@ -33,7 +33,7 @@ V1 = Router(
         projects.router,
         transfer.router,
         retention.router,
-        forgetting.router,
+        deletion.router,
         sessions.router,
         events.router,
         memories.router,
@@ -51,4 +51,4 @@ V1 = Router(
         vectors.router,
     ],
 )
-ROUTERS = [health.router, metrics.router, openapi.router, V1]
+ROUTERS = [health.router, metrics.router, document.router, V1]

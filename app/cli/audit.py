@@ -6,7 +6,7 @@ import click
 
 from app.cli import console
 from app.cli.vectors import camel, progress_bar
-from app.services import audit_pruning
+from app.services.audit import pruning
 
 
 @click.group()
@@ -21,7 +21,7 @@ def audit() -> None:
 def prune(older_than_days: int, dry_run: bool, as_json: bool) -> None:
     """Remove the oldest entries of every team, and note in the log that it was done."""
     with console.opened() as database, progress_bar("pruning") as progress:
-        pruned = audit_pruning.prune(
+        pruned = pruning.prune(
             database, older_than_days, dry_run=dry_run, progress=lambda removed: progress(removed, None)
         )
     verb = "would remove" if dry_run else "removed"

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.cli import console
-from app.services import backup as service
-from app.services.backup import Place
-from app.store import presence
+from app.services.backup import backup as service
+from app.services.backup.backup import Place
+from app.store import usage_lock
 
 
 @click.command()
@@ -21,7 +21,7 @@ from app.store import presence
 def backup(file: Path, with_vectors: bool, as_json: bool) -> None:
     """Write a verified backup to FILE, and its manifest beside it; a server may go on serving."""
     place = _place()
-    with console.failures_in_one_line(), presence.using(place.url), _bar() as bar:
+    with console.failures_in_one_line(), usage_lock.using(place.url), _bar() as bar:
         task = bar.add_task("copying", total=None)
         manifest = service.write(
             place,

@@ -14,10 +14,11 @@ from app import logs
 from app import settings as app_settings
 from app.caller import Caller, server_owner
 from app.errors import AppError
-from app.services import teams
+from app.services.identity import teams
 from app.settings import Settings, SettingsError
-from app.store import migrations, presence
+from app.store import usage_lock
 from app.store.database import Database
+from app.store.schema import migrations
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 of_team = click.option("--team", required=True, metavar="TEAM", help="Id or slug of the team.")
@@ -44,7 +45,7 @@ def opened(*, upgraded: bool = True, alone: bool = False) -> Iterator[Database]:
     with failures_in_one_line():
         database = Database(url)
         try:
-            with presence.alone(url) if alone else presence.using(url):
+            with usage_lock.alone(url) if alone else usage_lock.using(url):
                 if upgraded:
                     migrations.make_ready(url)
                 yield database

@@ -8,8 +8,8 @@ from rich.table import Table
 
 from app import logs, vector_index
 from app.cli import console
-from app.services import doctor as service
-from app.services.doctor import Finding, Patient
+from app.services.operations import doctor as service
+from app.services.operations.doctor import Finding, Patient
 
 _MARKS = {"ok": "[green]ok[/green]", "warning": "[yellow]look[/yellow]", "failed": "[red]FAILED[/red]"}
 

@@ -8,8 +8,9 @@ from sqlalchemy import Connection
 from app.caller import MEMORIES_READ, SERVER_ADMIN, Caller, server_owner
 from app.cli import console
 from app.errors import NotFound
-from app.services import credentials, projects, teams
-from app.services import keys as service
+from app.services.identity import credentials, teams
+from app.services.identity import keys as service
+from app.services.projects import projects
 from app.store.database import Database
 from app.store.records import ApiKey
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from app.cli import console
 from app.legacy import reader, snapshot
 from app.legacy.shapes import MEMORY_TABLES, SESSION_TABLES, Rules
-from app.services import legacy_import
+from app.services.transfer import legacy_import
 
 _SHOWN_WARNINGS = 20
 

@@ -9,9 +9,9 @@ from rich.progress import Progress
 
 from app.cli import console
 from app.cli.vectors import camel
-from app.services import maintenance as service
+from app.services.operations import maintenance as service
 from app.vectors.chroma.vacuum import vacuum
-from app.vectors.failures import VectorsUnavailable
+from app.vectors.errors import VectorsUnavailable
 
 
 @click.group()

@@ -6,7 +6,7 @@ import click
 
 from app.caller import RANKS, Role
 from app.cli import console
-from app.services import members as service
+from app.services.identity import members as service
 from app.store.records import Member
 
 _COLUMNS = ("userId", "role")

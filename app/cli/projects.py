@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from app.cli import console
-from app.services import projects as service
+from app.services.projects import projects as service
 from app.store.records import Project
 
 

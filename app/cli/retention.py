@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from app.cli import console
-from app.services import retention as service
+from app.services.deletion import retention as service
 
 
 @click.group()

@@ -2,28 +2,28 @@
 
 import click
 
-from app.api.health import VERSION
 from app.cli import (
-    adoption,
+    adopt_vectors,
     audit,
     backup,
-    contract,
-    copying,
-    database,
+    db,
+    db_copy,
     doctor,
-    erasure,
-    fulltext,
+    erase,
+    export_import,
+    fts,
     keys,
     legacy,
     maintenance,
     members,
+    openapi,
     projects,
     retention,
     serve,
     teams,
-    transfer,
     vectors,
 )
+from app.version import VERSION
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,25 +34,25 @@ def main() -> None:
 
 for command in (
     serve.serve,
-    database.db,
+    db.db,
     teams.teams,
     members.members,
     projects.projects,
     keys.keys,
     legacy.legacy,
-    fulltext.fts,
+    fts.fts,
     vectors.vectors,
     backup.backup,
     backup.restore,
     doctor.doctor,
-    erasure.erase,
+    erase.erase,
     retention.retention,
     audit.audit,
     maintenance.maintenance,
-    transfer.export,
-    transfer.import_,
-    contract.openapi,
+    export_import.export,
+    export_import.import_,
+    openapi.openapi,
 ):
     main.add_command(command)
-legacy.legacy.add_command(adoption.adopt_vectors)
-database.db.add_command(copying.copy)
+legacy.legacy.add_command(adopt_vectors.adopt_vectors)
+db.db.add_command(db_copy.copy)

@@ -6,14 +6,16 @@ from typing import Final
 
 import click
 
-from app.api.request import PARTS
-from app.cli import console, crew
-from app.cli.listening import listen, scraped
+from app.api.http.request import PARTS
+from app.cli import console
 from app.main import create_app, signing
-from app.services import bootstrap
+from app.processes import supervisor
+from app.processes.listener import listen, scraped
+from app.services.identity import bootstrap
 from app.settings import Settings, load_telemetry
-from app.store import migrations, presence
+from app.store import usage_lock
 from app.store.database import Database
+from app.store.schema import migrations
 
 FIRST_STEPS: Final = """\
 curl -s $URL/v1/memories -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
@@ -33,7 +35,7 @@ curl -s $URL/v1/context -H "Authorization: Bearer $KEY" -H 'Content-Type: applic
 def serve(host: str | None, port: int | None, workers: int | None) -> None:
     """Serve the API. On an empty database, first make a team, a project and a key, and print the key once."""
     settings = _chosen(host=host or None, port=port, workers=workers)
-    with console.failures_in_one_line(), presence.using(settings.resolved_database_url):
+    with console.failures_in_one_line(), usage_lock.using(settings.resolved_database_url):
         migrations.make_ready(settings.resolved_database_url)
         listeners = _listeners(settings)  # before the first run: a key that cannot be announced would be lost
         if settings.workers == 1:
@@ -41,7 +43,7 @@ def serve(host: str | None, port: int | None, workers: int | None) -> None:
         else:
             signing(settings)  # the workers find the secret made
             _announce(listeners[0], _first_run(settings))
-            crew.serve(settings, listeners)
+            supervisor.serve(settings, listeners)
 
 
 def _serve_alone(settings: Settings, listener: socket.socket) -> None:

@@ -6,7 +6,7 @@ import click
 
 from app.caller import server_owner
 from app.cli import console
-from app.services import teams as service
+from app.services.identity import teams as service
 from app.store.records import Team
 
 

@@ -16,11 +16,12 @@ from app import logs, vector_index
 from app.caller import Caller, server_owner
 from app.cli import console
 from app.errors import Conflict
-from app.services import operations, projects
-from app.services import vectors as service
-from app.services.vectors import Repair
+from app.services.operations import jobs
+from app.services.operations import vectors as service
+from app.services.operations.vectors import Repair
+from app.services.projects import projects
 from app.store.database import Database
-from app.vectors.failures import OwnedElsewhere, VectorsUnavailable
+from app.vectors.errors import OwnedElsewhere, VectorsUnavailable
 from app.vectors.index import VectorIndex
 
 _POLL_SECONDS = 0.2
@@ -149,7 +150,7 @@ def _probed(database: Database, index: VectorIndex) -> dict[str, Any]:
         index.connect()
     except OwnedElsewhere:
         with database.write() as connection:
-            asked = operations.create(connection, server_owner(), service.PROBE_KIND, project_id=None, arguments={})
+            asked = jobs.create(connection, server_owner(), service.PROBE_KIND, project_id=None, arguments={})
         return follow(database, server_owner(), asked.id, lambda _done, _total: None)
     except VectorsUnavailable:
         pass  # the probe says at which stage
@@ -193,12 +194,12 @@ def _repair(
     console.show(result, as_json=as_json, text=_as_text)
 
 
-def follow(database: Database, caller: Caller, operation_id: str, show: operations.Progress) -> dict[str, Any]:
+def follow(database: Database, caller: Caller, operation_id: str, show: jobs.Progress) -> dict[str, Any]:
     """Wait for what a running server was asked to do, and return its result."""
     give_up_at = time.monotonic() + _WAIT_SECONDS
     while True:
         with database.read() as connection:
-            now = operations.get(connection, caller, operation_id)
+            now = jobs.get(connection, caller, operation_id)
         show(now.done, now.total)
         if now.status == "done":
             return now.result
@@ -244,7 +245,7 @@ def _reach(database: Database, team: str | None, project: str | None) -> tuple[C
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[operations.Progress]:
+def progress_bar(label: str) -> Iterator[jobs.Progress]:
     """Yield what moves a bar on a terminal; scripts see none."""
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(label, total=None)

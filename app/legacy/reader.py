@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.legacy import meaning, origin, snapshot, tables
+from app.legacy import origin, row_mapping, snapshot, tables
 from app.legacy.shapes import (
     INTERNAL_PROJECT,
     KIND_OF_TABLE,
@@ -73,7 +73,7 @@ class LegacyDatabase:
                 if isinstance(row, Failed):
                     yield row
                     continue
-                entry = meaning.session(row, previous_ms=previous_ms)
+                entry = row_mapping.session(row, previous_ms=previous_ms)
                 previous_ms = entry.started_at_epoch_ms
                 yield entry
 
@@ -90,7 +90,7 @@ class LegacyDatabase:
             if isinstance(row, Failed):
                 yield row
                 continue
-            entry = meaning.memory(row, self._sessions.of(row), previous_ms=previous_ms)
+            entry = row_mapping.memory(row, self._sessions.of(row), previous_ms=previous_ms)
             previous_ms = entry.created_at_epoch_ms
             reason = self._reason_to_skip(row, entry, repeats)
             yield Skipped(table, row.legacy_id, reason) if reason else entry
@@ -100,7 +100,7 @@ class LegacyDatabase:
             return "internal to claude-mem"
         if row.text("origin_device_id") and not self._rules.other_devices:
             return "copied from another device"
-        if meaning.is_empty(entry):
+        if row_mapping.is_empty(entry):
             return "empty"
         observation_id = row.number("legacy_observation_id")
         if observation_id is not None and tables.holds(self._connection, OBSERVATIONS, observation_id):
@@ -123,12 +123,12 @@ class _SessionIndex:
     """Finds the session of a memory row. Of sessions that share an id, the oldest answers to it."""
 
     def __init__(self) -> None:
-        self._by_id: dict[LegacyId, meaning.SessionKey] = {}
-        self._by_memory_id: dict[str, meaning.SessionKey] = {}
-        self._by_content_id: dict[str, meaning.SessionKey] = {}
+        self._by_id: dict[LegacyId, row_mapping.SessionKey] = {}
+        self._by_memory_id: dict[str, row_mapping.SessionKey] = {}
+        self._by_content_id: dict[str, row_mapping.SessionKey] = {}
 
     def add(self, session: LegacySession) -> None:
-        key = meaning.SessionKey(
+        key = row_mapping.SessionKey(
             session.legacy_id, session.project, session.platform_source, session.started_at_epoch_ms
         )
         self._by_id[session.legacy_id] = key
@@ -137,7 +137,7 @@ class _SessionIndex:
         if session.content_session_id:
             self._by_content_id.setdefault(session.content_session_id, key)
 
-    def of(self, row: tables.Row) -> meaning.SessionKey | None:
+    def of(self, row: tables.Row) -> row_mapping.SessionKey | None:
         return (
             self._by_id.get(row.number("session_db_id") or row.text("server_session_id") or "")
             or self._by_memory_id.get(row.text("memory_session_id") or "")
@@ -155,7 +155,7 @@ class _Repeats:
 
     def first_id(self, row: tables.Row) -> LegacyId:
         """The id of the first row that was the same, this row's own when it is new."""
-        key = meaning.identity(row)
+        key = row_mapping.identity(row)
         added = self._connection.execute("INSERT OR IGNORE INTO temp.seen VALUES (?, ?)", (key, row.legacy_id))
         if added.rowcount:
             return row.legacy_id

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from typing import Final
 
-from app.retrieval import asking, sentences
+from app.retrieval import intent, sentences
 from app.retrieval.tagging import Vocabulary
 
 ASKING: Final = "User"
@@ -64,7 +64,7 @@ def _parts(utterances: Sequence[Utterance], actions: Vocabulary) -> list[list[Ut
     last_answer = max((place for place, each in enumerate(utterances) if each.is_answer), default=-1)
     for place, utterance in enumerate(utterances):
         if not utterance.is_answer:
-            part, asked = parts[-1], asking.requests(utterance.said, actions)
+            part, asked = parts[-1], intent.requests(utterance.said, actions)
             is_answered = bool(part) and (part[-1].is_answer or place > last_answer)
             if is_answered and _begins(part, wanted, utterances[place:], asked, actions):
                 parts[-1:] = _shared_out(part, asked, actions)
@@ -79,7 +79,7 @@ def _begins(
 ) -> bool:
     """Say whether the first of `rest`, which asks for `asked`, begins something new after `part` and its requests."""
     utterance, before = rest[0], part[-1]
-    is_reply = before.is_answer and asking.ends_with_question(before.said)
+    is_reply = before.is_answer and intent.ends_with_question(before.said)
     if set(asked) - wanted or (asked and _is_another(utterance, part)):
         is_chosen = is_reply and not wanted and not set(asked).isdisjoint(actions.names_in(before.said))
         return not is_chosen and (bool(wanted) or not _is_small_talk(part))
@@ -90,12 +90,12 @@ def _begins(
 
 def _is_another(utterance: Utterance, part: Sequence[Utterance]) -> bool:
     """Say whether somebody asks for the same once more, about another number."""
-    known = {number for each in part for number in asking.NUMBER.findall(each.said)}
-    return asking.asks_for_more(utterance.said) and not known.issuperset(asking.NUMBER.findall(utterance.said))
+    known = {number for each in part for number in intent.NUMBER.findall(each.said)}
+    return intent.asks_for_more(utterance.said) and not known.issuperset(intent.NUMBER.findall(utterance.said))
 
 
 def _is_small_talk(part: Sequence[Utterance]) -> bool:
-    return asking.is_small_talk(" ".join(each.said for each in part if not each.is_answer))
+    return intent.is_small_talk(" ".join(each.said for each in part if not each.is_answer))
 
 
 def _has_paused(part: Sequence[Utterance], utterance: Utterance) -> bool:
@@ -118,7 +118,7 @@ def _shared_out(part: Sequence[Utterance], asked: Sequence[str], actions: Vocabu
     """Return what stays in a part, and the offer at its end that the next request answers ("Renew it for $99?")."""
     last, said = part[-1], sentences.of(part[-1].said)
     offers = [place for place, each in enumerate(said) if not set(asked).isdisjoint(actions.names_in(each))]
-    if not last.is_answer or not asking.ends_with_question(last.said) or not offers or offers[0] == 0:
+    if not last.is_answer or not intent.ends_with_question(last.said) or not offers or offers[0] == 0:
         return [list(part), []]
     stays, goes = "".join(said[: offers[0]]).strip(), "".join(said[offers[0] :]).strip()
     return [[*part[:-1], replace(last, said=stays)], [replace(last, said=goes)]]

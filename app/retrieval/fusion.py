@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.retrieval import ranking
-from app.retrieval.nearness import Nearness
+from app.retrieval.calibration import Nearness
 from app.retrieval.ranking import Matrix, Vector
 
 KEYWORD_DECIDEDNESS: Final = 0.3

@@ -14,19 +14,19 @@ import structlog
 
 from app.errors import Unavailable
 from app.store.database import Database
-from app.vectors.chroma.access import STANDARD, Access
+from app.vectors.chroma.client_config import STANDARD, Access
 from app.vectors.chroma.collections import Collections, Model
 from app.vectors.chroma.connection import BACKOFF_SECONDS, Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer, Server
 from app.vectors.embedding import Embedder
 from app.vectors.embedding.background import BackgroundEmbedding
-from app.vectors.failures import EmbedderFailed, IndexBehind, NotInitialized, VectorsUnavailable
-from app.vectors.meaning import Meaning
-from app.vectors.mirror import Mirror
-from app.vectors.outdated import Unsettled
+from app.vectors.errors import EmbedderFailed, IndexBehind, NotInitialized, VectorsUnavailable
 from app.vectors.probe import Probed, probe
-from app.vectors.repair import Repair
-from app.vectors.writer import Writer
+from app.vectors.query.semantic_search import Meaning
+from app.vectors.query.staleness import Unsettled
+from app.vectors.sync.mirror import Mirror
+from app.vectors.sync.repair import Repair
+from app.vectors.sync.writer import Writer
 
 _log = structlog.get_logger(__name__)
 

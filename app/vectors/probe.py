@@ -7,7 +7,7 @@ from typing import Literal
 
 from app.vectors.chroma.collections import Collections
 from app.vectors.embedding import Embedder
-from app.vectors.failures import VectorsUnavailable
+from app.vectors.errors import VectorsUnavailable
 
 Stage = Literal["connect", "list", "embed", "query", "done"]
 

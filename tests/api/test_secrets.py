@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 
-from app.services import credentials
-from tests.api.test_auth import forgery
+from app.services.identity import credentials
+from tests.api.routes.test_auth import forgery
 
 SIGNING = "kw3vN8Qz1LxTfR5yUo9pDg7sHj2mBc4A"
 MEMORY = "xylophone quartz zeppelin"

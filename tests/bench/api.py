@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.clock import new_id, now_ms
-from app.services import memories
+from app.services.memories import memories
 from tests.bench import floors, load, texts
 from tests.bench.harness import Row, Running, Store, prepared, process, serving
 

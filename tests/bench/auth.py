@@ -12,9 +12,9 @@ from argon2 import PasswordHasher
 
 from app.caller import EVERYTHING, MEMORIES_READ, Caller, server_owner
 from app.clock import now_ms
-from app.services import credentials, keys, teams, tokens
-from app.services.credentials import PresentedKey
-from app.services.tokens import Claims, Signing
+from app.services.identity import credentials, keys, teams, tokens
+from app.services.identity.credentials import PresentedKey
+from app.services.identity.tokens import Claims, Signing
 from tests.bench import load
 from tests.bench.api import filled, some_ids
 from tests.bench.harness import Row, Running, Store, serving

@@ -9,7 +9,7 @@ import msgspec
 import uvicorn
 from litestar import Litestar, get
 
-from app.api.memories import MemoryReply
+from app.api.routes.memories import MemoryReply
 from app.store.engines.sqlite import configure
 
 

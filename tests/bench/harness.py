@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.caller import EVERYTHING, Caller, server_owner
-from app.services import credentials, keys, projects, teams
-from app.store import migrations
+from app.services.identity import credentials, keys, teams
+from app.services.projects import projects
 from app.store.database import Database
+from app.store.schema import migrations
 
 START_TIMEOUT_SECONDS = 30
 

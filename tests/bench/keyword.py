@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.caller import server_owner
-from app.services import memories, projects, teams
-from app.services.search import Asked, Searching
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.projects import projects
+from app.services.search.engine import Asked, Searching
 from app.store.fulltext import sqlite
 from tests.bench import api, load, texts
 from tests.bench.harness import Row, Running, Store, serving

@@ -14,9 +14,15 @@ from contextlib import closing
 from pathlib import Path
 
 from app.caller import server_owner
-from app.services import backup, exporting, maintenance, memories, purging, sessions, teams
-from app.services.backup import Place
-from app.store.copying import files
+from app.services.backup import backup
+from app.services.backup.backup import Place
+from app.services.deletion import bulk_delete
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.operations import maintenance
+from app.services.projects import sessions
+from app.services.transfer import exporting
+from app.store.backup import files
 from app.store.fulltext import Filters
 from tests.bench import harness, texts
 from tests.bench.harness import Row, Store
@@ -151,7 +157,7 @@ def _backup(store: Store, folder: Path) -> list[Row]:
 def _forgetting(store: Store) -> list[Row]:
     count = _count(store)
     filters = Filters(kinds=("observation",))
-    seconds = _seconds(lambda: purging.remove_matching(store.database, store.caller, (), filters, dry_run=False))
+    seconds = _seconds(lambda: bulk_delete.remove_matching(store.database, store.caller, (), filters, dry_run=False))
     before = store.database.path.stat().st_size
     maintained = _seconds(lambda: maintenance.run(store.database))
     shrunk = store.database.path.stat().st_size

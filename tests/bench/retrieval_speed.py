@@ -8,10 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.services import memories
-from app.services.search import Asked, Searching
+from app.services.memories import memories
+from app.services.search.engine import Asked, Searching
 from app.store.fulltext import sqlite
-from app.vectors import places
+from app.vectors import collection_names
 from app.vectors.documents import Document, hash_of
 from app.vectors.embedding.minilm import MiniLM
 from tests.bench import api, load, texts, vectors
@@ -126,7 +126,7 @@ def filled(folder: Path, rows: int) -> Store:
                 ids = [memories.insert_once(connection, store.caller, each)[0].id for each in new]
                 connection.exec_driver_sql("DELETE FROM vector_outbox")  # mirrored here, in large batches
             kept = [Document(f"mem_{each}_narrative", "", hash_of(each), {"memory_item_id": each}) for each in ids]
-            name = places.serving(store.project_id)
+            name = collection_names.serving(store.project_id)
             index.collections.upsert(name, index.model, kept, vectors.Random().embed(ids))
     return store
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from app.services import memories
-from app.vectors import embedding, places
+from app.services.memories import memories
+from app.vectors import collection_names, embedding
 from app.vectors.documents import Document, hash_of
 from app.vectors.embedding import Vectors
 from app.vectors.embedding.background import BackgroundEmbedding
@@ -143,11 +143,11 @@ def _searching(folder: Path, scale: float) -> list[Row]:
     store = api.filled(folder, max(200, int(20_000 * scale)))
     filling = index_of(store, Random())
     filling.mirror.drain()
-    documents = filling.collections.count(places.serving(store.project_id))
+    documents = filling.collections.count(collection_names.serving(store.project_id))
     filling.close()
     index = index_of(store, MiniLM(threads=1))
     queries = [f"{query} {number}" for number, query in zip(range(300), _forever(texts.queries()), strict=False)]
-    collection = index.collections.find(places.serving(store.project_id))
+    collection = index.collections.find(collection_names.serving(store.project_id))
     assert collection is not None
     index.meaning.candidates([store.project_id], "warm up", limit=20)
     bare = _milliseconds(lambda query: _bare_query(index, collection.id, query), [f"{query} ?" for query in queries])
@@ -207,10 +207,12 @@ def _many_projects(folder: Path, scale: float) -> Row:
             )
             for n in range(20)
         ]
-        index.collections.upsert(places.serving(str(project)), model, rows, Random().embed([row.id for row in rows]))
+        index.collections.upsert(
+            collection_names.serving(str(project)), model, rows, Random().embed([row.id for row in rows])
+        )
     for turn in range(2 * projects):
         hits = index.collections.query(
-            places.serving(str(turn % projects)), Random().embed_query(str(turn)), limit=5, seconds=10
+            collection_names.serving(str(turn % projects)), Random().embed_query(str(turn)), limit=5, seconds=10
         )
         assert len(hits) == 5
     resident = _resident_mib(index._connection._server.pid)  # type: ignore[attr-defined]

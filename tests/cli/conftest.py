@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from app.caller import Caller, server_owner
 from app.cli.root import main
-from app.services import teams
+from app.services.identity import teams
 from app.store.database import Database
 from tests.stores import Stores
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import projects
+from app.services.projects import projects
 from app.store.database import Database
 
 Command = Callable[..., Result]
@@ -19,7 +19,7 @@ def test_it_counts_then_removes_then_has_nothing_to_do(
     """The rehearsal is exact."""
     with store.write() as connection:
         projects.create(connection, owner, name="p")
-    monkeypatch.setattr("app.services.audit_pruning.now_ms", lambda: 2**50)
+    monkeypatch.setattr("app.services.audit.pruning.now_ms", lambda: 2**50)
 
     shown = [
         json.loads(command("audit", "prune", "--older-than-days", 30, "--json", *more).stdout)["removed"]

@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import projects
+from app.services.projects import projects
 from app.store.database import Database
 from tests.bench import harness
 from tests.stores import Stores, of_folder

@@ -9,8 +9,8 @@ import pytest
 from click.testing import Result
 from sqlalchemy.exc import DBAPIError
 
-from app.store import migrations
 from app.store.database import Database
+from app.store.schema import migrations
 from tests.serving import Home
 from tests.stores import Stores
 

@@ -9,7 +9,9 @@ import pytest
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import memories, projects, purging
+from app.services.deletion import bulk_delete
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
 from app.vectors.chroma import server
 from tests.conftest import make_key
@@ -191,7 +193,7 @@ def test_collections_of_projects_that_are_no_more_are_named_and_mended(
 ):
     """As after a restore: the folder knows more than the database. A rehearsal counts them."""
     mirrored(command, store, monkeypatch)
-    purging.remove_project(store, owner, filled)
+    bulk_delete.remove_project(store, owner, filled)
     with store.write() as connection:
         connection.exec_driver_sql("DELETE FROM vector_outbox")
 
@@ -206,7 +208,7 @@ def test_a_folder_of_another_server_is_named_and_mended(
 ):
     """Every project's collection is missing, and none that is there belongs to anybody."""
     mirrored(command, store, monkeypatch)
-    purging.remove_project(store, owner, filled)
+    bulk_delete.remove_project(store, owner, filled)
     with store.write() as connection:
         project_id = projects.create(connection, owner, name="q").id
         new = memories.NewMemory(project_id=project_id, kind="manual", type="manual", text="a memory of another")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from app.services import integrity
+from app.services.operations import fulltext_check
 from tests.serving import Home, Started, serving
 
 
@@ -59,4 +59,4 @@ def test_it_stops_when_asked_to(home: Home):
 
     assert code in (0, -signal.SIGTERM)
     with home.database() as database:
-        assert integrity.faults(database) == []
+        assert fulltext_check.faults(database) == []

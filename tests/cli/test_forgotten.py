@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.services.test_maintenance import holding
+from tests.services.operations.test_maintenance import holding
 from tests.serving import ROOT, Started, serve_command, serving
 
 MARKERS = ["xylophonemarkerword", "蝾螈标记"]

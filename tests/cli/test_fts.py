@@ -9,7 +9,8 @@ import pytest
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import memories, projects
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
 from tests.store import damage, raw_writer
 from tests.store.raw_writer import RawWriter

@@ -11,21 +11,21 @@ from pathlib import Path
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import memories, projects
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
-from tests import schemas
+from tests import ROOT, schemas
 
-ROOT = Path(__file__).parents[2]
 DIES_IN_THE_MIDDLE = """
 import os
 from app.cli.root import main
-from app.services import integrity
-from app.store.care import postgresql, sqlite_rebuilding
+from app.services.operations import fulltext_check
+from app.store.maintenance import postgresql, sqlite_rebuilding
 postgresql._SLICE_ROWS = sqlite_rebuilding._SLICE_ROWS = 100
-rebuild = integrity.rebuild_full_text
+rebuild = fulltext_check.rebuild_full_text
 def until_killed(database, progress):
     return rebuild(database, lambda done: done < 200 or os.kill(os.getpid(), 9))
-integrity.rebuild_full_text = until_killed
+fulltext_check.rebuild_full_text = until_killed
 main(["fts", "rebuild"])
 """
 

@@ -1,7 +1,6 @@
 """`legacy import` as a person and as a script use it."""
 
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -14,11 +13,13 @@ from click.testing import CliRunner
 
 from app.caller import server_owner
 from app.cli.legacy import legacy
-from app.services import integrity, teams
+from app.services.identity import teams
+from app.services.operations import fulltext_check
 from app.store.database import Database
+from tests import SHARED
 from tests.legacy import builders
 
-SHARED = Path(os.environ.get("CMEM_SHARED", Path(__file__).parents[3] / "shared")) / "fixtures" / "legacy"
+LEGACY_FIXTURES = SHARED / "fixtures" / "legacy"
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +67,7 @@ def test_a_dry_run_says_what_it_would_do(store: Database, sample):
     result = import_(sample, "--dry-run")
     assert result.output.startswith("Would import claude-mem:")
     assert ["observations", "1", "0", "0"] in [line.split() for line in result.output.splitlines()]
-    assert integrity.count_memories(store) == 0
+    assert fulltext_check.count_memories(store) == 0
 
 
 def test_internal_rows_come_in_on_request(sample):
@@ -100,7 +101,7 @@ def test_a_file_that_is_no_database_ends_in_one_clear_line(tmp_path):
     assert "notes.txt is not a readable SQLite database" in result.output
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"no shared fixtures at {SHARED}; set CMEM_SHARED")
+@pytest.mark.skipif(not LEGACY_FIXTURES.is_dir(), reason=f"no shared fixtures at {LEGACY_FIXTURES}; set CMEM_SHARED")
 @pytest.mark.parametrize(
     ("name", "totals"),
     [
@@ -110,7 +111,7 @@ def test_a_file_that_is_no_database_ends_in_one_clear_line(tmp_path):
 )
 def test_the_shared_databases_come_in_whole(name, totals):
     """The counts add up to the rows, and a second run makes nothing."""
-    first, second = (json.loads(import_(SHARED / name, "--json").output) for _ in range(2))
+    first, second = (json.loads(import_(LEGACY_FIXTURES / name, "--json").output) for _ in range(2))
     assert {noun: sum(first[noun].values()) for noun in totals} == totals
     assert [second[noun]["created"] for noun in ("projects", *totals)] == [0] * 5
 

@@ -8,9 +8,10 @@ import pytest
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import memories, projects
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
-from tests.services.test_maintenance import holding
+from tests.services.operations.test_maintenance import holding
 from tests.serving import serving
 from tests.stores import Stores
 

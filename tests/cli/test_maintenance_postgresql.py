@@ -5,7 +5,9 @@ import json
 import pytest
 
 from app.caller import Caller
-from app.services import maintenance, memories, projects
+from app.services.memories import memories
+from app.services.operations import maintenance
+from app.services.projects import projects
 from app.store.database import Database
 from tests.cli.test_maintenance import Command
 from tests.postgresql import Cluster

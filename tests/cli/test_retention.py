@@ -6,8 +6,10 @@ from collections.abc import Callable
 from click.testing import Result
 
 from app.caller import Caller
-from app.services import memories, projects, retention
-from app.services.retention_rules import Rule
+from app.services.deletion import retention
+from app.services.deletion.retention_rules import Rule
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
 
 

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from app.caller import server_owner
 from app.cli.root import main
 from app.cli.vectors import vectors
-from app.services import memories, projects, teams
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
 from app.vectors.chroma.server import ChildServer
 from tests.conftest import Server

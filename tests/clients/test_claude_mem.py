@@ -1,16 +1,13 @@
 """claude-mem's hooks and MCP server work by changing their address: what they send, and the reply keys they read."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import SHARED
 from tests.conftest import Tenant
 from tests.problems import code_of
-
-SHARED = Path(os.environ.get("CMEM_SHARED", Path(__file__).parents[3] / "shared"))
 
 RECORDED = sorted((SHARED / "fixtures" / "clients").glob("*.json"))
 

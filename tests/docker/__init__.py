@@ -1,5 +1,5 @@
 """What stands in docker/: read, linted, and run as far as that goes without an engine."""
 
-from pathlib import Path
+from tests import ROOT
 
-FOLDER = Path(__file__).parents[2] / "docker"
+FOLDER = ROOT / "docker"

@@ -1,16 +1,15 @@
 """The databases in the shared folder, read whole. Skipped, and said so, where that folder is absent."""
 
 import hashlib
-import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from app.legacy import reader
 from app.legacy.shapes import LegacyMemory, Rules
+from tests import SHARED
 
-FOLDER = Path(os.environ.get("CMEM_SHARED", Path(__file__).parents[3] / "shared")) / "fixtures" / "legacy"
+FOLDER = SHARED / "fixtures" / "legacy"
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no shared fixtures at {FOLDER}; set CMEM_SHARED")
 

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from app.retrieval import chunking
-from app.retrieval.asking import DEFAULT_ACTIONS
 from app.retrieval.chunking import MAX_CHARACTERS, Utterance
+from app.retrieval.intent import DEFAULT_ACTIONS
 from app.retrieval.tagging import Vocabulary
 
 ACTIONS = Vocabulary(DEFAULT_ACTIONS)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from app.retrieval import fusion, ranking, scripts
+from app.retrieval.calibration import Nearness
 from app.retrieval.fusion import Evidence
-from app.retrieval.nearness import Nearness
 
 
 def evidence(keyword, cosine, *, sessions=None, presence=None, questions=None) -> Evidence:

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from app.caller import Caller, server_owner
-from app.services import copying, memories, projects, teams
+from app.services.backup import copy_to_postgresql
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
 from app.store.records import Memory
 from tests.postgresql import SERVER
@@ -41,6 +44,6 @@ def place(database: Database) -> Place:
 @pytest.fixture
 def target(unborn: str) -> Iterator[Database]:
     """An empty PostgreSQL, ready to take a copy in."""
-    copying.prepare(unborn, SERVER)
+    copy_to_postgresql.prepare(unborn, SERVER)
     with closing(Database(unborn)) as opened:
         yield opened

@@ -4,7 +4,8 @@ from sqlalchemy import select
 
 from app.caller import Caller
 from app.clock import new_id
-from app.services import events, memories, projects, sessions
+from app.services.memories import memories
+from app.services.projects import events, projects, sessions
 from app.store.database import Database
 from app.store.models import memory_items, memory_sources
 from app.store.models import projects as projects_table

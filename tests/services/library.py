@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from app.caller import Caller, server_owner
-from app.services import memories, projects, teams
-from app.services.search import Asked, Found, Searching
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.projects import projects
+from app.services.search.engine import Asked, Found, Searching
 from app.store.database import Database
 from app.store.fulltext import dialects
 from app.store.records import Memory

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Connection, text
 
-from app.api.threads import patient
+from app.api.http.thread_pools import patient
 from app.errors import NothingDone
 from app.store.database import Database
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from app.errors import Unavailable
 from app.store.database import Database
 from app.store.engines import postgresql, sqlite
-from app.store.locks import FairLock
+from app.store.engines.locks import FairLock
 
 COUNT = "SELECT memories FROM project_statistics WHERE project_id = 'p'"
 

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from app.api.threads import patient
+from app.api.http.thread_pools import patient
 from app.errors import ConnectionLost, NothingDone, Unavailable
 from app.store.database import Database
 from app.store.engines import postgresql as engines

@@ -6,10 +6,13 @@ import pytest
 from sqlalchemy import text, update
 
 from app.caller import Caller, server_owner
-from app.services import memories, projects, teams
-from app.services.memories import NewMemory
-from app.store import outbox, tenancy
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.memories.memories import NewMemory
+from app.services.projects import projects
+from app.store import outbox
 from app.store.database import Database
+from app.store.engines import rls_context
 from app.store.models import vector_outbox
 from app.store.outbox import Entry
 
@@ -124,7 +127,7 @@ def test_a_drainer_passes_over_what_a_client_is_changing(
     if stores.dialect == "sqlite":
         pytest.skip("one writer at a time")
     entries = claim("first", limit=3)
-    with tenancy.acting(owner.team_id), database.write() as client:
+    with rls_context.acting(owner.team_id), database.write() as client:
         client.execute(update(vector_outbox).values(enqueued_at_epoch=1))
         with database.write(in_turn=False) as connection:
             connection.execute(text("SET LOCAL lock_timeout = 100"))

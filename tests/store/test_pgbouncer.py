@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from app.store.addresses import connecting
 from app.store.database import Database
-from app.store.tenancy import acting
+from app.store.engines.postgres_url import connecting
+from app.store.engines.rls_context import acting
 from tests.conftest import Server, Tenant, make_tenant, servers
 from tests.postgresql import SERVER, Cluster
 from tests.stores import PostgresqlStores

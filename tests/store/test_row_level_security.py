@@ -13,8 +13,9 @@ from psycopg.rows import dict_row
 from sqlalchemy import make_url, select
 
 from app.caller import server_owner
-from app.services import memories, operations
-from app.services.memories import NewMemory
+from app.services.memories import memories
+from app.services.memories.memories import NewMemory
+from app.services.operations import jobs
 from app.store import scope
 from app.store.models import memory_sources, usage_counters
 from app.store.scope import TENANT_TABLES
@@ -103,7 +104,7 @@ def fill(server: Server, tenant: Tenant, word: str) -> None:
     source = {"source_type": "import", "origin": "o", "legacy_table": "t", "legacy_id": "1", "metadata": {}}
     place = {"team_id": tenant.team_id, "project_id": tenant.project_id}
     with server.database.write() as connection:
-        operations.create(connection, tenant.caller, "none", project_id=tenant.project_id, arguments={})
+        jobs.create(connection, tenant.caller, "none", project_id=tenant.project_id, arguments={})
         row = {"id": f"source {word}", "memory_item_id": memory_id, "created_at_epoch": 1, **source, **place}
         connection.execute(memory_sources.insert().values(row))
         used = {"key_id": word, "month": "2000-01", "kind": "read", "team_id": tenant.team_id, "count": 1}

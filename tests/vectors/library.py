@@ -9,9 +9,12 @@ from typing import Any
 from sqlalchemy import text
 
 from app.caller import Caller, server_owner
-from app.services import memories, projects, purging, teams
+from app.services.deletion import bulk_delete
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.projects import projects
 from app.store.database import Database
-from app.vectors import places
+from app.vectors import collection_names
 from app.vectors.embedding import Embedder, Vectors
 from app.vectors.embedding.minilm import MiniLM
 from app.vectors.index import Choice, VectorIndex
@@ -72,7 +75,7 @@ class Library:
             return projects.create(connection, self.caller, name=name).id
 
     def remove_project(self) -> None:
-        purging.remove_project(self.database, self.caller, self.project_id)
+        bulk_delete.remove_project(self.database, self.caller, self.project_id)
 
     def find(self, question: str, *, project_id: str | None = None, limit: int = 1) -> list[str]:
         found = self.index.meaning.candidates([project_id or self.project_id], question, limit=limit, seconds=10)
@@ -80,7 +83,7 @@ class Library:
 
     def documents(self, project_id: str | None = None) -> dict[str, dict[str, Any]]:
         """Return what Chroma holds of a project: metadata by document id."""
-        pages = self.index.collections.pages(places.serving(project_id or self.project_id))
+        pages = self.index.collections.pages(collection_names.serving(project_id or self.project_id))
         return {document_id: kept for page in pages for document_id, kept in page.items()}
 
     def outbox(self) -> list[Any]:

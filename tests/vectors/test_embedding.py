@@ -12,7 +12,7 @@ import pytest
 from app.vectors import embedding
 from app.vectors.embedding import choice, endpoint, minilm
 from app.vectors.embedding.multilingual import MultilingualE5
-from app.vectors.failures import EmbedderFailed
+from app.vectors.errors import EmbedderFailed
 
 MODEL = minilm.MiniLM(threads=2)
 QUESTION = "how do we renew an expired access token"

@@ -17,10 +17,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from app.errors import ConnectionLost, NothingDone, Unavailable
-from app.store.addresses import connecting
 from app.store.engines import TURN_TIMEOUT_SECONDS, is_equal_row, pipelining, unavailable
 from app.store.engines.pipelining import Statement
-from app.store.tenancy import acting_for
+from app.store.engines.postgres_url import connecting
+from app.store.engines.rls_context import acting_for
 
 APPLICATION_NAME: Final = "cmem-server"
 """By this name, others see who is connected."""

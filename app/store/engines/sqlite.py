@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from app.store.engines import TURN_TIMEOUT_SECONDS, unavailable
-from app.store.locks import FairLock, FileLock
+from app.store.engines.locks import FairLock, FileLock
 
 _BUSY_TIMEOUT_MS: Final = 10_000
 

@@ -12,10 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from app.errors import Unavailable
-from app.store.addresses import connecting
+from app.store.engines.postgres_url import connecting
+from app.store.engines.rls_context import EVERY_TEAM
 from app.store.models import metadata
 from app.store.schema import objects
-from app.store.tenancy import EVERY_TEAM
 
 SCRIPTS: Final = "postgresql"
 _LOCK: Final = "hashtextextended('cmem-server migration', 0)"

@@ -10,8 +10,8 @@ from sqlalchemy.pool import NullPool
 
 from app.errors import AppError, Unavailable
 from app.store.database import path_of
+from app.store.engines.locks import FileLock
 from app.store.engines.sqlite import configure
-from app.store.locks import FileLock
 
 SCRIPTS: Final = "versions"
 _LOCK_TIMEOUT_SECONDS: Final = 120.0

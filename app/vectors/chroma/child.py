@@ -8,14 +8,14 @@ import sys
 
 import chromadb_rust_bindings
 
-from app.vectors import lifeline
+from app import parent_watchdog
 
 _GRACE_SECONDS = 5.0
 
 
 def main(config: str) -> None:
     """Serve until the parent is gone or asks to stop."""
-    lifeline.end_with_parent(grace_seconds=_GRACE_SECONDS)
+    parent_watchdog.end_with_parent(grace_seconds=_GRACE_SECONDS)
     chromadb_rust_bindings.cli(["chroma", "run", config])
 
 

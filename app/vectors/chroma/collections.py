@@ -17,7 +17,7 @@ import numpy as np
 from app.vectors.chroma.connection import CollectionGone, Connection
 from app.vectors.documents import Document, Metadata
 from app.vectors.embedding import Embedder, Vectors
-from app.vectors.failures import ChromaRefused
+from app.vectors.errors import ChromaRefused
 
 READ_SECONDS: Final = 2.0
 WRITE_SECONDS: Final = 30.0

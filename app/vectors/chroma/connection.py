@@ -9,10 +9,10 @@ import httpx
 import msgspec
 import structlog
 
-from app.vectors.chroma.access import STANDARD, Access
+from app.vectors.chroma.client_config import STANDARD, Access
 from app.vectors.chroma.server import Server
 from app.vectors.chroma.vacuum import GoOn
-from app.vectors.failures import ChromaRefused, ConnectionLost, TimedOut, VectorsUnavailable
+from app.vectors.errors import ChromaRefused, ConnectionLost, TimedOut, VectorsUnavailable
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from app import clock
-from app.vectors.failures import OwnedElsewhere
+from app.vectors.errors import OwnedElsewhere
 
 _POLL_SECONDS: Final = 0.02
 

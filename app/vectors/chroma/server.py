@@ -17,7 +17,7 @@ import structlog
 
 from app.vectors.chroma.folder import FolderLock
 from app.vectors.chroma.vacuum import GoOn, vacuum_owned
-from app.vectors.failures import ConnectionLost, NotInitialized
+from app.vectors.errors import ConnectionLost, NotInitialized
 
 _log = structlog.get_logger(__name__)
 

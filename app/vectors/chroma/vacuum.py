@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from app.vectors.chroma.folder import FolderLock
-from app.vectors.failures import NotInitialized, OwnedElsewhere
+from app.vectors.errors import NotInitialized, OwnedElsewhere
 
 _TIMEOUT_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.05

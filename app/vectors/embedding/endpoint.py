@@ -11,7 +11,7 @@ import numpy as np
 
 from app.vectors import embedding
 from app.vectors.embedding import Vectors
-from app.vectors.failures import EmbedderFailed
+from app.vectors.errors import EmbedderFailed
 
 _BATCH_TEXTS: Final = 64
 _MAX_CHARS: Final = 24_000

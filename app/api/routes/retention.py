@@ -1,0 +1,61 @@
+"""/v1/projects/{id}/retention: which memories may go, and when."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from litestar import Router, get, put
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from app.api.http.parameters import PathId
+from app.api.http.request import ApiRequest
+from app.api.http.schemas import Label, Wire
+from app.api.http.thread_pools import reading, writing
+from app.caller import TEAM_ADMIN
+from app.services.deletion import retention
+from app.services.deletion.retention_rules import MAX_RULES, Days, Rule, Word
+
+
+class RetentionRule(Wire, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory goes by a rule when it meets every condition of it; a pinned one never goes.
+
+    `keepLast` spares the newest of the rule's kinds and types; `expireWhen` names words, in any script, of memories
+    that go once they are older than `afterDays`. One of `maxAgeDays`, `keepLast` and `expireWhen` is needed.
+    """
+
+    kinds: list[Literal["observation", "summary", "prompt", "manual"]] | None = None
+    types: list[Label] | None = None
+    max_age_days: Days | None = None
+    keep_last: Annotated[int, Meta(ge=1, le=10**9)] | None = None
+    expire_when: Annotated[list[Word], Meta(min_length=1, max_length=100)] | None = None
+    after_days: Annotated[int, Meta(ge=0, le=36_500)] | None = None
+
+
+class Retention(Wire, frozen=True, kw_only=True):
+    """The rules of a project; without any, nothing is ever removed."""
+
+    rules: Annotated[list[RetentionRule], Meta(max_length=MAX_RULES)]
+
+
+@get("/projects/{project_id:str}/retention", operation_id="getRetention", scope=TEAM_ADMIN)
+@reading
+def get_retention(request: ApiRequest, project_id: PathId) -> Retention:
+    """Read the rules of retention of a project."""
+    with request.database.read() as connection:
+        return _reply(retention.get(connection, request.caller, project_id))
+
+
+@put("/projects/{project_id:str}/retention", operation_id="setRetention", scope=TEAM_ADMIN)
+@writing
+def set_retention(request: ApiRequest, project_id: PathId, data: JSONBody[Retention]) -> Retention:
+    """Replace the rules of retention of a project; the server applies them daily."""
+    rules = [Rule(**msgspec.structs.asdict(rule)) for rule in data.rules]
+    with request.database.write() as connection:
+        return _reply(retention.put(connection, request.caller, project_id, rules))
+
+
+router = Router("/", route_handlers=[get_retention, set_retention], tags=["projects"])
+
+
+def _reply(rules: list[Rule]) -> Retention:
+    return Retention(rules=[RetentionRule(**msgspec.structs.asdict(rule)) for rule in rules])

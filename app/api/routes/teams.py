@@ -1,0 +1,138 @@
+"""/v1/teams: the tenants of this server. A key of a team sees its own."""
+
+from litestar import Response, Router, delete, get, patch, post
+from litestar.params import JSONBody
+from msgspec import UNSET, UnsetType, structs
+
+from app.api.http.idempotency import Done, once
+from app.api.http.parameters import Cursor, Limit, PathId
+from app.api.http.request import ApiRequest
+from app.api.http.schemas import Name, Object, Wire
+from app.api.http.thread_pools import reading, writing
+from app.caller import SERVER_ADMIN
+from app.services.identity import teams
+from app.store.records import Team
+
+
+class TeamCreate(Wire, frozen=True, kw_only=True):
+    """A team to make; a slug that is left out is made from the name."""
+
+    name: Name
+    slug: Name | None = None
+    metadata: Object | None = None
+
+
+class TeamPatch(Wire, frozen=True, kw_only=True):
+    """What to change of a team."""
+
+    name: Name | UnsetType = UNSET
+    slug: Name | UnsetType = UNSET
+    metadata: Object | UnsetType | None = UNSET
+
+
+class TeamView(Wire, frozen=True, kw_only=True):
+    """A team."""
+
+    id: str
+    name: str
+    slug: str
+    metadata: Object
+    created_at_epoch: int
+    updated_at_epoch: int
+
+
+class TeamReply(Wire, frozen=True, kw_only=True):
+    """One team."""
+
+    team: TeamView
+
+
+class TeamPage(Wire, frozen=True, kw_only=True):
+    """A page of teams."""
+
+    teams: list[TeamView]
+    next_cursor: str | None
+
+
+class TeamDeleted(Wire, frozen=True, kw_only=True):
+    """The team is gone, with everything of it."""
+
+    deleted: bool
+    id: str
+
+
+@get("/teams", operation_id="listTeams")
+@reading
+def list_teams(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None) -> TeamPage:
+    """List the teams that the credential sees: all with server:admin, else its own."""
+    with request.database.read() as connection:
+        page = teams.listing(connection, request.caller, limit=limit, cursor=cursor)
+    return TeamPage(teams=[_view(team) for team in page.rows], next_cursor=page.next_cursor)
+
+
+@post("/teams", operation_id="createTeam", scope=SERVER_ADMIN, idempotent=True, located=True)
+@writing
+def create_team(request: ApiRequest, data: JSONBody[TeamCreate]) -> Response[TeamReply]:
+    """Make a team. 409 when the slug is taken."""
+
+    def act() -> Done[TeamReply]:
+        team = teams.create(connection, request.caller, **structs.asdict(data))
+        return Done([team.id], 201, _reply(team), {"Location": f"/v1/teams/{team.id}"})
+
+    with request.database.write() as connection:
+        return once(
+            request,
+            connection,
+            act=act,
+            recall=lambda ids: _reply(teams.get(connection, request.caller, ids[0])),
+        )
+
+
+@get("/teams/{team_id:str}", operation_id="getTeam")
+@reading
+def get_team(request: ApiRequest, team_id: PathId) -> TeamReply:
+    """Read a team."""
+    with request.database.read() as connection:
+        return _reply(teams.get(connection, request.caller, team_id))
+
+
+@patch("/teams/{team_id:str}", operation_id="updateTeam")
+@writing
+def update_team(request: ApiRequest, team_id: PathId, data: JSONBody[TeamPatch]) -> TeamReply:
+    """Change a team: with server:admin, or with team:admin one's own."""
+    changes = {name: value for name, value in structs.asdict(data).items() if value is not UNSET}
+    if "metadata" in changes:
+        changes["metadata"] = changes["metadata"] or {}
+    with request.database.write() as connection:
+        return _reply(teams.change(connection, request.caller, team_id, changes))
+
+
+@delete("/teams/{team_id:str}", operation_id="deleteTeam", status_code=200)
+async def delete_team(request: ApiRequest, team_id: PathId) -> TeamDeleted:
+    """Delete a team with everything of it; an owner may, or server:admin. Interrupted, it can be asked for again."""
+    write = request.parts.workers.write
+    while await write(lambda: _remove_some(request, team_id)):  # in between, others get their turn to write
+        pass
+    await write(lambda: _remove(request, team_id))
+    return TeamDeleted(deleted=True, id=team_id)
+
+
+def _remove_some(request: ApiRequest, team_id: str) -> int:
+    with request.database.write() as connection:
+        return teams.remove_some(connection, request.caller, team_id)
+
+
+def _remove(request: ApiRequest, team_id: str) -> None:
+    with request.database.write() as connection:
+        teams.remove(connection, request.caller, team_id)
+
+
+router = Router("/", route_handlers=[list_teams, create_team, get_team, update_team, delete_team], tags=["teams"])
+
+
+def _view(team: Team) -> TeamView:
+    return TeamView(**structs.asdict(team))
+
+
+def _reply(team: Team) -> TeamReply:
+    return TeamReply(team=_view(team))

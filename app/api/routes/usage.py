@@ -1,0 +1,53 @@
+"""/v1/usage: how many requests of which kind the team made in a month."""
+
+from functools import partial
+from typing import Annotated
+
+from litestar import Router, get
+from litestar.params import QueryParameter
+
+from app.api.http.request import ApiRequest
+from app.api.http.schemas import Wire
+from app.caller import AUDIT_READ
+from app.clock import now_ms
+from app.services.quotas import rate_limit, usage
+
+Month = Annotated[
+    str | None,
+    QueryParameter(
+        name="month", pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$", description="`2026-11`, UTC; the current one by default."
+    ),
+]
+
+
+class UsageKinds(Wire, frozen=True, kw_only=True):
+    """Requests by kind."""
+
+    read: int
+    search: int
+    write: int
+    admin: int
+
+
+class UsageReply(Wire, frozen=True, kw_only=True):
+    """A month of a team, or of the project that the credential is bound to."""
+
+    month: str
+    requests: UsageKinds
+    total: int
+
+
+@get("/usage", operation_id="getUsage", scope=AUDIT_READ)
+async def get_usage(request: ApiRequest, month: Month = None) -> UsageReply:
+    """Count the month's requests of all keys, revoked ones too. What other processes counted may lag by a second."""
+    await request.parts.metering.tell(request.parts.workers)
+    return await request.parts.workers.read(partial(_usage, request, month or rate_limit.month(now_ms())))
+
+
+def _usage(request: ApiRequest, month: str) -> UsageReply:
+    with request.parts.database.read() as connection:  # also for a key over its quota: here it sees why
+        found = usage.totals(connection, request.caller, month)
+    return UsageReply(month=month, requests=UsageKinds(**found), total=sum(found.values()))
+
+
+router = Router("/", route_handlers=[get_usage], tags=["usage"])

@@ -1,0 +1,7 @@
+"""The name and version of this distribution. Imports nothing heavy: `--version` must be quick."""
+
+from importlib.metadata import version
+from typing import Final
+
+NAME: Final = "cmem-server"
+VERSION: Final = version(NAME)

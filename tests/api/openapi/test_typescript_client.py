@@ -1,0 +1,98 @@
+"""A TypeScript client generated from the contract, type-checked strictly and run against a live server."""
+
+from tests import ROOT
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import openapi
+from tests.conftest import Server, Tenant
+
+SOURCES = Path(__file__).parent / "typescript"
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """Run a program of Node.js and return what it printed."""
+    environment = {**os.environ, "NODE_USE_SYSTEM_CA": "1"}  # as pip and uv do, so that a company's proxy is trusted
+    line = [str(part) for part in command]
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def node_modules() -> Path:
+    """The locked packages, installed once and again when the lock changes."""
+    folder = ROOT / ".build" / "typescript"
+    lock, installed = SOURCES / "package-lock.json", folder / "installed.json"
+    if not installed.exists() or installed.read_bytes() != lock.read_bytes():
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json", ".npmrc"):
+            shutil.copy(SOURCES / name, folder)
+        run(BIN / "npm", "ci", folder=folder)
+        shutil.copy(lock, installed)
+    return folder / "node_modules"
+
+
+@pytest.fixture(scope="module")
+def project(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the generated types and the program that uses them."""
+    folder = tmp_path_factory.mktemp("typescript")
+    (folder / "node_modules").symlink_to(node_modules)
+    for name in ("package.json", "tsconfig.json", "client.ts"):
+        shutil.copy(SOURCES / name, folder)
+    generator = node_modules / "openapi-typescript" / "bin" / "cli.js"
+    run(BIN / "node", generator, ROOT / openapi.PATH, "--output", "schema.ts", folder=folder)
+    return folder
+
+
+@pytest.fixture
+def client(project: Path, server: Server, team: Tenant) -> Callable[[str], Any]:
+    """Run one step of the program for the team and return what it printed."""
+
+    def step(name: str) -> Any:
+        arguments = (name, server.url, team.api_key, team.project_id)
+        return json.loads(run(BIN / "node", "client.ts", *arguments, folder=project))
+
+    return step
+
+
+def test_a_program_with_the_generated_types_passes_the_strict_type_check(project, node_modules):
+    """Required, optional and nullable fields are what they are on the wire."""
+    run(BIN / "node", node_modules / "typescript" / "bin" / "tsc", "--project", ".", folder=project)
+
+
+def test_what_the_typescript_client_creates_it_reads(client):
+    """A memory comes back with every field."""
+    result = client("read")
+
+    assert result["read"] == result["written"]
+    assert result["read"]["content"] == "The gateway timeout is three seconds."
+
+
+def test_the_typescript_client_searches(client):
+    """A search finds what was written."""
+    assert client("search") == ["The gateway timeout is three seconds."]
+
+
+def test_the_typescript_client_pages_to_the_end(client):
+    """Following the cursor returns each row once."""
+    assert client("page") == ["one", "two", "three"]
+
+
+def test_the_typescript_client_sees_the_code_of_an_error(client):
+    """A failure is a value with its stable code."""
+    assert client("error") == {"status": 404, "code": "NotFound"}
+
+
+def test_the_typescript_client_clears_a_field_with_null(client):
+    """A null is sent, stored and returned as null."""
+    assert client("null") is None

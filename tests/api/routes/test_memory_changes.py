@@ -1,0 +1,147 @@
+"""/v1/memories/{memoryId}: what a PATCH changes, what it leaves, and whom it refuses."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.saving import FIELDS, begun, patched, stored
+from tests.conftest import Tenant
+from tests.problems import code_of
+
+
+def test_patch_changes_what_is_named_and_leaves_the_rest(team: Tenant):
+    """An absent key leaves the value, an array or object that is sent replaces the old one."""
+    before = stored(team, **FIELDS)
+    changes = {"title": "new", "facts": ["one", "two"], "metadata": {"b": 2}, "pinned": False, "kind": "summary"}
+
+    after = patched(team, before, **changes).json()["memory"]
+
+    moved = {"contentHash", "updatedAtEpoch"}
+    assert {name: value for name, value in after.items() if name not in moved} == {
+        name: value for name, value in {**before, **changes}.items() if name not in moved
+    }
+    assert after["updatedAtEpoch"] >= before["updatedAtEpoch"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cleared"),
+    [
+        ("title", None),
+        ("subtitle", None),
+        ("text", None),
+        ("narrative", None),
+        ("content", None),
+        ("type", "observation"),
+        ("facts", []),
+        ("concepts", []),
+        ("filesRead", []),
+        ("filesModified", []),
+        ("metadata", {}),
+        ("pinned", False),
+        ("platformSource", "claude"),
+        ("legacyObservationId", None),
+        ("serverSessionId", None),
+        ("supersededBy", None),
+    ],
+)
+def test_null_clears(team: Tenant, name: str, cleared: Any):
+    """In a PATCH null clears: to nothing, to the empty value, or to the default."""
+    memory = stored(team, **FIELDS)
+
+    after = patched(team, memory, **{name: None}).json()["memory"]
+
+    assert after["narrative" if name == "content" else name] == cleared
+
+
+@pytest.mark.parametrize("name", ["id", "projectId", "createdAtEpoch", "contentHash", "teamId", "unheard"])
+def test_what_cannot_change_is_refused(team: Tenant, name: str):
+    """Identity, project, time of creation and hash of a memory stay."""
+    memory = stored(team, content="x")
+
+    assert code_of(patched(team, memory, **{name: memory.get(name, "x")})) == (400, "ValidationError")
+
+
+def test_an_empty_patch_changes_nothing(team: Tenant):
+    """Neither the memory nor its version moves."""
+    memory = stored(team, content="x")
+    before = team.http.get(f"/v1/memories/{memory['id']}")
+
+    after = patched(team, memory)
+
+    assert (after.json(), after.headers["ETag"]) == (before.json(), before.headers["ETag"])
+
+
+@pytest.mark.parametrize("is_in_a_session", [False, True])
+def test_a_patch_that_would_make_two_rows_equal_is_refused(team: Tenant, is_in_a_session: bool):
+    """No two memories of a project, session and kind have the same content."""
+    place = {"serverSessionId": begun(team)} if is_in_a_session else {}
+    stored(team, content="first", **place)
+    second = stored(team, content="second", **place)
+
+    refused = patched(team, second, content="first")
+
+    assert code_of(refused) == (409, "Conflict")
+    assert "has this content already" in refused.json()["message"]
+    assert team.http.get(f"/v1/memories/{second['id']}").json()["memory"] == second
+
+
+def test_a_patch_that_would_leave_nothing_searchable_is_refused(team: Tenant):
+    """A memory keeps at least one word."""
+    memory = stored(team, content="x")
+
+    assert code_of(patched(team, memory, content=None)) == (400, "ValidationError")
+
+
+def test_a_patched_memory_is_found_by_its_new_words_only(team: Tenant):
+    """Full text follows a change at once."""
+    memory = stored(team, content="lighthouse")
+    patched(team, memory, content="windmill")
+
+    def hits(word: str) -> int:
+        reply = team.http.post("/v1/search", json={"projectId": team.project_id, "query": word})
+        return len(reply.json()["memories"])
+
+    assert (hits("windmill"), hits("lighthouse")) == (1, 0)
+
+
+@pytest.mark.parametrize("verb", ["PATCH", "DELETE"])
+def test_an_etag_that_was_overtaken_loses(team: Tenant, verb: str):
+    """`If-Match` with an older version is 412 and changes nothing."""
+    memory = stored(team, content="x")
+    path = f"/v1/memories/{memory['id']}"
+    old = team.http.get(path).headers["ETag"]
+    now = patched(team, memory, title="first").headers["ETag"]
+
+    lost = team.http.request(verb, path, json={"title": "second"}, headers={"If-Match": old})
+
+    assert code_of(lost) == (412, "PreconditionFailed")
+    assert (team.http.get(path).json()["memory"]["title"], team.http.get(path).headers["ETag"]) == ("first", now)
+
+
+@pytest.mark.parametrize("header", ["{now}", "*", '"other", {now}'])
+@pytest.mark.parametrize("verb", ["PATCH", "DELETE"])
+def test_an_etag_that_stands_wins(team: Tenant, verb: str, header: str):
+    """`If-Match` takes the current version, a list with it, or `*`."""
+    memory = stored(team, content="x")
+    path = f"/v1/memories/{memory['id']}"
+    now = team.http.get(path).headers["ETag"]
+
+    won = team.http.request(verb, path, json={"title": "second"}, headers={"If-Match": header.format(now=now)})
+
+    assert won.status_code == 200
+
+
+def test_a_memory_may_name_what_supersedes_it(team: Tenant):
+    """`supersededBy` is set, read and, when the other goes, cleared."""
+    old, new = stored(team, content="old"), stored(team, content="new")
+
+    assert patched(team, old, supersededBy=new["id"]).json()["memory"]["supersededBy"] == new["id"]
+    team.http.delete(f"/v1/memories/{new['id']}")
+    assert team.http.get(f"/v1/memories/{old['id']}").json()["memory"]["supersededBy"] is None
+
+
+def test_a_memory_cannot_supersede_itself(team: Tenant):
+    """That would be no replacement."""
+    memory = stored(team, content="x")
+
+    assert code_of(patched(team, memory, supersededBy=memory["id"])) == (400, "ValidationError")

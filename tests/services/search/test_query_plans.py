@@ -1,0 +1,38 @@
+"""How PostgreSQL finds a single row in a table of which it knows nothing yet: it was filled a moment ago."""
+
+import pytest
+
+from app.services.memories import memories
+from app.services.memories.memories import NewMemory
+from app.services.projects import events
+from app.services.transfer import importing
+from app.store.prepared import Prepared
+from app.store.scope import parameters
+from tests.services.conftest import Place
+
+pytestmark = pytest.mark.postgresql
+
+BY_CONTENT = "uq_memory_items_project_id_dedup_scope_kind_content_hash"
+BY_HASH = "uq_agent_events_project_id_event_hash"
+WANTED = {"dedup_scope": "", "kind": "manual", "content_hash": "of no memory", "event_hash": "of no event"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [(memories._SAME, BY_CONTENT), (events._BY_HASH, BY_HASH), (importing._SAME_EVENT, BY_HASH)],
+    ids=["a memory by its content", "an event by its hash", "an event that comes in again"],
+)
+def test_a_repeat_is_looked_for_in_the_index_that_knows_it_and_not_in_the_whole_project(
+    place: Place, statement: Prepared[object], index: str
+):
+    """Otherwise each row of a first import is compared with all the rows before it."""
+    with place.database.write() as connection:
+        for number in range(300):
+            new = NewMemory(project_id=place.project_id, kind="manual", type="manual", title=f"title {number}")
+            memories.insert_once(connection, place.caller, new)
+    with place.database.read() as connection:
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        compiled = statement._for(connection)
+        asked = compiled.bind({**parameters(place.caller), "project_id": place.project_id, **WANTED})
+        plan = [row[0] for row in connection.exec_driver_sql(f"EXPLAIN {compiled.sql}", asked)]
+    assert f"using {index} " in plan[0]

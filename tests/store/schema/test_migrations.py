@@ -1,0 +1,232 @@
+"""Migrations: on populated databases, up, down and up again, by several processes, and never half done."""
+
+import itertools
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, delete
+from sqlalchemy.exc import DBAPIError
+
+from app.caller import Caller, server_owner
+from app.services.identity import teams
+from app.services.memories import memories
+from app.services.operations import fulltext_check
+from app.services.projects import projects
+from app.store.database import Database
+from app.store.models import memory_items
+from app.store.schema import migrations
+from app.store.schema.sqlite import LostRows
+from tests import schemas
+from tests.services import everything
+from tests.stores import Stores
+
+WORD = "lighthouse"
+LATE_NAME = "memory_items_fts"  # the upgrade has changed something else before it comes to this
+TABLES = ("teams", "projects", "server_sessions", "agent_events", "memory_items", "memory_sources", "audit_log")
+LEFT_BY_ALEMBIC = {"alembic_version", "alembic_version_pkc", "installed_objects"}
+
+
+@pytest.fixture
+def nowhere(stores: Stores, tmp_path: Path) -> Iterator[str]:
+    """Where a database is to be made."""
+    yield stores.nothing(tmp_path)
+    stores.forget(tmp_path)
+
+
+@pytest.fixture
+def database(stores: Stores, tmp_path: Path) -> Iterator[Database]:
+    """A database at head, as whoever migrates it opens it."""
+    with closing(Database(stores.owner_url(tmp_path))) as opened:
+        yield opened
+    stores.forget(tmp_path)
+
+
+@pytest.fixture
+def populated(database: Database) -> Database:
+    """A database with rows in every table that has children or is one."""
+    with database.write() as connection:
+        caller = owner(connection)
+    project_id = everything.fill(database, caller, rows=40)
+    with database.write() as connection:
+        for number in range(20):
+            remember(connection, caller, project_id, f"{WORD} keeper {number}")
+        connection.execute(delete(memory_items).where(memory_items.c.seq % 3 == 0))
+    database.close()
+    return database
+
+
+def owner(connection: Connection) -> Caller:
+    return server_owner().within(teams.create(connection, server_owner(), name="t").id)
+
+
+def remember(connection: Connection, caller: Caller, project_id: str, text: str) -> None:
+    memories.add(connection, caller, memories.NewMemory(project_id=project_id, kind="manual", type="manual", text=text))
+
+
+def rows(database: Database, sql: str) -> list[Any]:
+    with database.read() as connection:
+        return [tuple(row) for row in connection.exec_driver_sql(sql)]
+
+
+def run(database: Database, sql: str) -> None:
+    with database.write() as connection:
+        connection.exec_driver_sql(sql)
+    database.close()
+
+
+def contents(database: Database) -> dict[str, list[Any]]:
+    return {table: rows(database, f"SELECT * FROM {table} ORDER BY id") for table in TABLES}
+
+
+def test_an_empty_machine_gets_a_database_at_head(nowhere: str):
+    """The first start makes the folder, the file and everything in it."""
+    assert migrations.upgrade(nowhere) == migrations.head() == migrations.current(nowhere)
+
+
+def test_the_tables_are_what_the_models_say(database: Database):
+    """Nothing is left for autogenerate to change."""
+    assert migrations.drift(database.url) == []
+
+
+def test_alembics_own_check_finds_nothing(database: Database):
+    """`alembic check` is clean."""
+    migrations._run(database.url, command.check)
+
+
+def test_down_and_up_again_loses_nothing(populated: Database):
+    """Tables, triggers, indexes, rows, and which word leads to which row: all as before, text by text."""
+    before = schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)
+    populated.close()
+    steps = migrations.revisions()
+
+    for revision in steps[1:]:
+        assert migrations.downgrade(populated.url, revision) == revision
+    assert migrations.upgrade(populated.url) == migrations.head()
+
+    assert (schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)) == before
+    assert fulltext_check.faults(populated) == []
+
+
+def test_every_revision_can_be_left_and_reached_again(populated: Database):
+    """Each single step down and up gives back the schema it started from."""
+    revisions = migrations.revisions()
+    for newer, older in itertools.pairwise(revisions):
+        migrations.upgrade(populated.url, newer)
+        before = schemas.schema(populated.url)
+        migrations.downgrade(populated.url, older)
+        migrations.upgrade(populated.url, newer)
+
+        assert schemas.schema(populated.url) == before
+        migrations.downgrade(populated.url, older)
+
+
+def test_the_way_down_to_the_base_leaves_nothing(populated: Database):
+    """`db downgrade base` empties the database, and it can be used again."""
+    migrations.downgrade(populated.url, "base")
+
+    assert schemas.names(populated) <= LEFT_BY_ALEMBIC
+    populated.close()
+    assert migrations.upgrade(populated.url) == migrations.head()
+
+
+def test_memories_written_before_full_text_are_found_after(database: Database):
+    """The upgrade that installs full text indexes, counts and enqueues what stood already."""
+    migrations.downgrade(database.url, "0001")
+    with database.write() as connection:
+        caller = owner(connection)
+        remember(connection, caller, projects.create(connection, caller, name="p").id, WORD)
+    database.close()
+
+    migrations.upgrade(database.url)
+
+    assert schemas.indexed(database, WORD) == [1]
+    assert rows(database, "SELECT memories, characters FROM project_statistics") == [(1, len(WORD))]
+    assert rows(database, "SELECT operation FROM vector_outbox") == [("upsert",)]
+
+
+def upgraded_by_four_processes_at_once(url: str) -> list[str]:
+    """The revisions that they print."""
+    code = f"from app.store.schema import migrations; print(migrations.upgrade({url!r}))"
+    starts = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    return [start.communicate(timeout=60)[0].strip() for start in starts]
+
+
+def test_four_processes_at_once_make_one_database(nowhere: str):
+    """Whoever comes second waits, looks again and finds nothing to do."""
+    assert upgraded_by_four_processes_at_once(nowhere) == [migrations.head()] * 4
+    assert migrations.drift(nowhere) == []
+
+
+def test_four_processes_at_once_upgrade_an_older_database_once(populated: Database):
+    """With all that is in it."""
+    before = schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)
+    populated.close()
+    migrations.downgrade(populated.url, "0001")
+
+    assert upgraded_by_four_processes_at_once(populated.url) == [migrations.head()] * 4
+
+    assert (schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)) == before
+    assert fulltext_check.faults(populated) == []
+
+
+def test_a_newer_database_is_refused_untouched(populated: Database):
+    """Both versions are named and nothing in it changes."""
+    run(populated, "UPDATE alembic_version SET version_num = '9999'")
+    before = schemas.everything(populated.url)
+
+    with pytest.raises(migrations.WrongRevision, match=f"9999.*{migrations.head()}"):
+        migrations.upgrade(populated.url)
+
+    assert schemas.everything(populated.url) == before
+    assert migrations.current(populated.url) == "9999"
+
+
+@pytest.mark.sqlite
+def test_asking_for_the_revision_of_no_database_makes_none(nowhere: str):
+    """`db current` on an empty machine leaves it empty."""
+    assert (migrations.current(nowhere), Path(nowhere.removeprefix("sqlite:///")).exists()) == (None, False)
+
+
+def test_a_migration_that_fails_leaves_nothing(populated: Database):
+    """It is undone as a whole: schema, rows and revision stay what they were."""
+    migrations.downgrade(populated.url, "0001")
+    run(populated, f"CREATE TABLE {LATE_NAME} (id INTEGER)")
+    before = schemas.schema(populated.url), contents(populated)
+    populated.close()
+
+    with pytest.raises(DBAPIError, match="already exists"):
+        migrations.upgrade(populated.url)
+
+    assert (schemas.schema(populated.url), contents(populated)) == before
+    assert migrations.current(populated.url) == "0001"
+
+
+@pytest.mark.sqlite
+def test_a_migration_that_would_lose_parents_is_undone(populated: Database):
+    """Foreign keys are off while tables change; what that leaves alone stops the migration."""
+
+    def lose_parents(config: Config) -> None:
+        config.attributes["connection"].exec_driver_sql("DELETE FROM teams")
+
+    with pytest.raises(LostRows, match="without their parent"):
+        migrations._run(populated.url, lose_parents)
+
+    assert rows(populated, "SELECT count(*) FROM teams") == [(1,)]
+
+
+@pytest.mark.sqlite
+def test_rows_that_somebody_else_left_alone_do_not_stop_an_upgrade(populated: Database):
+    """A server must start although a shell with foreign keys off deleted a parent; `db check` tells of it."""
+    migrations.downgrade(populated.url, "0001")
+    with closing(sqlite3.connect(populated.path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM teams")
+
+    assert migrations.upgrade(populated.url) == migrations.head()
