@@ -1,1 +1,1 @@
-"""The verbs and all the rules: (connection, caller, …) -> record. One module per noun. Knows no HTTP."""
+"""The rules: (connection, caller, ...) -> record. One package per topic; knows no HTTP."""

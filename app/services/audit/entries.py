@@ -1,7 +1,7 @@
-"""The audit log: who did what to which thing. Ids only, never a text.
+"""The audit log: who did what to which resource. Ids only, never any content.
 
-What was done is written in the transaction of its effect. What was refused, and reads when they are wanted, gathers in
-memory and is written in batches, so that nobody who may not write makes us write without end.
+Completed actions are written in the transaction of their effect. Refused requests, and reads if they are audited, are
+buffered in memory and written in batches, so that a client without write access cannot cause unbounded writes.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from app.caller import Caller
 from app.clock import new_id, now_ms
 from app.services.shared import paging
 from app.store.models import audit_log
-from app.store.prepared import inserting
+from app.store.prepared import prepare_insert
 from app.store.records import AuditEntry, columns
 from app.store.scope import owned
 
@@ -23,11 +23,11 @@ CREDENTIAL_REFUSED: Final = "credential.refuse"
 _REFUSED_CREDENTIALS_EVERY_MS: Final = 60_000
 
 _COLUMNS: Final = columns(audit_log, AuditEntry)
-_INSERT: Final = inserting(audit_log, "seq")
+_INSERT: Final = prepare_insert(audit_log, "seq")
 
 
-class Deed(NamedTuple):
-    """Somebody's action: `action` is noun and verb (`memory.create`), `target` the noun and its id."""
+class AuditEvent(NamedTuple):
+    """An action: `action` is noun and verb (`memory.create`), `target` is the resource type and its id."""
 
     team_id: str | None
     project_id: str | None
@@ -39,8 +39,8 @@ class Deed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What a list of entries is cut to; times are epoch ms, half open."""
+class AuditFilters:
+    """Which entries a list returns; times are epoch ms, half open: [after, before)."""
 
     project_id: str | None = None
     action: str | None = None
@@ -50,17 +50,17 @@ class Filters:
     before: int | None = None
 
 
-def deed(
+def audit_event(
     caller: Caller,
     action: str,
     target: tuple[str, str | None],
     *,
     project_id: str | None = None,
     outcome: Outcome = "done",
-) -> Deed:
-    """Return what a caller did, or tried to do."""
+) -> AuditEvent:
+    """Return the event of something the caller did, or tried to do."""
     project_id = project_id or caller.project_id
-    return Deed(caller.team_id, project_id, caller.key_id, caller.user_id, action, target, outcome)
+    return AuditEvent(caller.team_id, project_id, caller.key_id, caller.user_id, action, target, outcome)
 
 
 def record(
@@ -73,19 +73,19 @@ def record(
     count: int = 1,
 ) -> None:
     """Write one entry in the transaction of the effect."""
-    done = deed(caller, action, target, project_id=project_id)
-    _insert(connection, done, count=count, request_id=caller.request_id, at_epoch_ms=now_ms())
+    event = audit_event(caller, action, target, project_id=project_id)
+    _insert(connection, event, count=count, request_id=caller.request_id, at_epoch_ms=now_ms())
 
 
-def listing(
-    connection: Connection, caller: Caller, filters: Filters, *, limit: int, cursor: str | None
+def list_page(
+    connection: Connection, caller: Caller, filters: AuditFilters, *, limit: int, cursor: str | None
 ) -> paging.Page[AuditEntry]:
     """Return the entries of the caller's team (or project), newest first.
 
-    A caller of no team gets what belongs to none: what happened to the server itself.
+    A caller without a team gets the entries that belong to no team: those about the server itself.
     """
     log = audit_log.c
-    wanted = (
+    clauses = (
         None if filters.project_id is None else log.project_id == filters.project_id,
         None if filters.action is None else log.action == filters.action,
         None if filters.actor_id is None else log.actor_id == filters.actor_id,
@@ -95,7 +95,7 @@ def listing(
     )
     return paging.page(
         connection,
-        owned(audit_log, caller, *_COLUMNS).where(*(clause for clause in wanted if clause is not None)),
+        owned(audit_log, caller, *_COLUMNS).where(*(clause for clause in clauses if clause is not None)),
         AuditEntry,
         (log.created_at_epoch, log.seq),
         limit=limit,
@@ -105,84 +105,85 @@ def listing(
 
 
 @dataclass(slots=True)
-class _Gathered:
-    """How often a deed happened since the last batch; request and time are those of the first."""
+class _Occurrences:
+    """How often an event occurred since the last batch; request id and time are those of the first occurrence."""
 
     request_id: str
     at_epoch_ms: int
     count: int = 0
 
 
-Batch = dict[tuple[Deed, str | None], _Gathered]
-"""Deeds with what gathered of each; the second part of a key tells entries of one deed apart."""
+AuditBatch = dict[tuple[AuditEvent, str | None], _Occurrences]
+"""Buffered events; the second part of a key is the request id where an event gets one entry per request."""
 
 
-class Gathering:
-    """Deeds that wait for the next batch. Belongs to the event loop; only store() runs elsewhere.
+class AuditBuffer:
+    """Events waiting for the next batch. Owned by the event loop; only store_batch() runs in another thread.
 
-    A batch holds at most `capacity` entries: what comes on top is counted under its actor alone, then under nobody.
+    A batch holds at most `capacity` detailed entries. Beyond that, events are counted per actor only, and beyond twice
+    the capacity without an actor.
     """
 
     def __init__(self, *, capacity: int = 500) -> None:
         """Start empty."""
         self._capacity = capacity
-        self._deeds: Batch = {}
+        self._events: AuditBatch = {}
         self._refused_at_epoch_ms: dict[str | None, int] = {}
 
-    def add(self, happened: Deed, request_id: str, *, one_by_one: bool = False) -> None:
-        """Count a deed; `one_by_one` keeps an entry of its own for each request."""
-        entry = (happened, request_id if one_by_one else None)
-        if entry not in self._deeds and len(self._deeds) >= self._capacity:
-            entry = (_without_details(happened, keep_team=len(self._deeds) < 2 * self._capacity), None)
-        gathered = self._deeds.setdefault(entry, _Gathered(request_id, now_ms()))
-        gathered.count += 1
+    def add(self, event: AuditEvent, request_id: str, *, separate: bool = False) -> None:
+        """Count an event; `separate` keeps one entry per request instead of one per batch."""
+        entry = (event, request_id if separate else None)
+        if entry not in self._events and len(self._events) >= self._capacity:
+            entry = (_without_details(event, keep_team=len(self._events) < 2 * self._capacity), None)
+        occurrences = self._events.setdefault(entry, _Occurrences(request_id, now_ms()))
+        occurrences.count += 1
 
-    def take(self) -> Batch:
-        """Return what has gathered, and start anew; refusals of one credential are returned once a minute at most."""
+    def drain(self) -> AuditBatch:
+        """Return and remove the buffered events. Refusals of one credential are returned at most once a minute."""
         since = now_ms() - _REFUSED_CREDENTIALS_EVERY_MS
-        self._refused_at_epoch_ms = {who: at for who, at in self._refused_at_epoch_ms.items() if at > since}
-        held_back = {entry: gathered for entry, gathered in self._deeds.items() if self._is_held_back(entry[0])}
-        taken = {entry: gathered for entry, gathered in self._deeds.items() if entry not in held_back}
-        for happened, _ in taken:
-            if happened.action == CREDENTIAL_REFUSED:
-                self._refused_at_epoch_ms[happened.actor_id] = now_ms()
-        self._deeds = held_back
-        return taken
+        self._refused_at_epoch_ms = {actor: at for actor, at in self._refused_at_epoch_ms.items() if at > since}
+        held_back = {entry: each for entry, each in self._events.items() if self._is_held_back(entry[0])}
+        drained = {entry: each for entry, each in self._events.items() if entry not in held_back}
+        for event, _ in drained:
+            if event.action == CREDENTIAL_REFUSED:
+                self._refused_at_epoch_ms[event.actor_id] = now_ms()
+        self._events = held_back
+        return drained
 
-    def give_back(self, batch: Batch) -> None:
-        """Keep a batch that could not be written for the next one."""
-        for entry, gathered in batch.items():
-            if (later := self._deeds.get(entry)) is not None:
-                gathered.count += later.count
-            self._deeds[entry] = gathered
+    def requeue(self, batch: AuditBatch) -> None:
+        """Put a batch that could not be written back into the buffer."""
+        for entry, occurrences in batch.items():
+            if (later := self._events.get(entry)) is not None:
+                occurrences.count += later.count
+            self._events[entry] = occurrences
 
-    def _is_held_back(self, happened: Deed) -> bool:
-        return happened.action == CREDENTIAL_REFUSED and happened.actor_id in self._refused_at_epoch_ms
+    def _is_held_back(self, event: AuditEvent) -> bool:
+        return event.action == CREDENTIAL_REFUSED and event.actor_id in self._refused_at_epoch_ms
 
 
-def store(connection: Connection, batch: Batch) -> None:
+def store_batch(connection: Connection, batch: AuditBatch) -> None:
     """Write a batch."""
-    for (happened, _), gathered in batch.items():
+    for (event, _), occurrences in batch.items():
         _insert(
             connection,
-            happened,
-            count=gathered.count,
-            request_id=gathered.request_id,
-            at_epoch_ms=gathered.at_epoch_ms,
+            event,
+            count=occurrences.count,
+            request_id=occurrences.request_id,
+            at_epoch_ms=occurrences.at_epoch_ms,
         )
 
 
-def _without_details(happened: Deed, *, keep_team: bool) -> Deed:
-    """Return a deed of which only who and what kind is left, or nothing at all when there are too many of those too."""
+def _without_details(event: AuditEvent, *, keep_team: bool) -> AuditEvent:
+    """Return an event reduced to its actor, or to its outcome alone when there are too many of those as well."""
     if keep_team:
-        return happened._replace(target=("overflow", None), project_id=None)
-    return Deed(None, None, None, None, "overflow", ("overflow", None), happened.outcome)
+        return event._replace(target=("overflow", None), project_id=None)
+    return AuditEvent(None, None, None, None, "overflow", ("overflow", None), event.outcome)
 
 
-def _insert(connection: Connection, done: Deed, *, count: int, request_id: str | None, at_epoch_ms: int) -> None:
-    target_type, target_id = done.target
+def _insert(connection: Connection, event: AuditEvent, *, count: int, request_id: str | None, at_epoch_ms: int) -> None:
+    target_type, target_id = event.target
     row = {
-        **done._asdict(),
+        **event._asdict(),
         "id": new_id(),
         "target_type": target_type,
         "target_id": target_id,

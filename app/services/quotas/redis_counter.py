@@ -1,34 +1,34 @@
-"""Requests of a minute, counted for all replicas by Redis or Valkey: then the database is not asked for them.
+"""Requests per minute, counted across replicas in Redis or Valkey instead of the database.
 
-Each process sets what it has counted itself, and adds up what all have: however often that is sent, nothing is counted
-twice. Litestar's store for Redis has no field of a process's own, and two that read and set at once lose counts.
+Each process writes its own total into its own hash field and sums up all fields, so that repeating a command never
+counts a request twice. Litestar's Redis store only has get and set: concurrent processes would lose counts.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from app.clock import new_id
-from app.services.quotas.rate_limit import Counted
+from app.services.quotas.rate_limit import RequestCount
 
 _TIMEOUT_SECONDS: Final = 1.0
 _KEPT_SECONDS: Final = 120
-"""The minute that runs and the one before."""
+"""The current minute and the previous one."""
 
 
-class NotCounted(Exception):
-    """Redis does not answer, or not as it should."""
+class RedisUnavailable(Exception):
+    """Redis did not respond, or responded with an error."""
 
 
-class SharedCounts:
-    """Totals of all replicas. Belongs to the event loop."""
+class RedisCounter:
+    """Request totals of all replicas. Owned by the event loop."""
 
     def __init__(self, url: str) -> None:
         """Connect lazily to `url`: redis://, rediss:// or unix://."""
-        # 90 ms that nobody without Redis should wait for
+        # imported here: costs 90 ms at start-up, also for servers without Redis
         from redis.asyncio import Redis  # noqa: PLC0415
         from redis.asyncio.retry import Retry  # noqa: PLC0415
         from redis.backoff import NoBackoff  # noqa: PLC0415
-        from redis.exceptions import ConnectionError as Disconnected  # noqa: PLC0415
+        from redis.exceptions import ConnectionError as RedisConnectionError  # noqa: PLC0415
         from redis.exceptions import RedisError  # noqa: PLC0415
 
         self._failures = (RedisError, OSError)
@@ -36,32 +36,34 @@ class SharedCounts:
             url,
             socket_timeout=_TIMEOUT_SECONDS,
             socket_connect_timeout=_TIMEOUT_SECONDS,
-            retry=Retry(NoBackoff(), 1, supported_errors=(Disconnected,)),  # it was closed while it lay idle
+            retry=Retry(
+                NoBackoff(), 1, supported_errors=(RedisConnectionError,)
+            ),  # the server may have closed it while idle
         )
         self._process = new_id()
-        self._told: dict[str, Counted] = {}
-        """By key: the period, and all requests in it that Redis knows of this process."""
+        self._reported: dict[str, RequestCount] = {}
+        """By key: the current period, and the requests of this process that Redis already has."""
 
-    async def add(self, counts: Sequence[Counted]) -> dict[Counted, int]:
+    async def add(self, counts: Sequence[RequestCount]) -> dict[RequestCount, int]:
         """Add counts in one round trip; return the totals of all processes. Raises NotCounted."""
-        own = [counted._replace(requests=counted.requests + self._known(counted)) for counted in counts]
+        own = [count._replace(requests=count.requests + self._already_reported(count)) for count in counts]
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
-                for counted in own:
-                    name = f"cmem:requests:{counted.key_id}:{counted.period}"
-                    pipeline.hset(name, self._process, str(counted.requests))
+                for count in own:
+                    name = f"cmem:requests:{count.key_id}:{count.period}"
+                    pipeline.hset(name, self._process, str(count.requests))
                     pipeline.expire(name, _KEPT_SECONDS)
                     pipeline.hvals(name)
                 replies = await pipeline.execute()
         except self._failures as cause:
-            raise NotCounted(f"{type(cause).__name__}: {cause}") from cause
-        self._told.update({counted.key_id: counted for counted in own})
-        return {counted: sum(map(int, values)) for counted, values in zip(counts, replies[2::3], strict=True)}
+            raise RedisUnavailable(f"{type(cause).__name__}: {cause}") from cause
+        self._reported.update({count.key_id: count for count in own})
+        return {count: sum(map(int, values)) for count, values in zip(counts, replies[2::3], strict=True)}
 
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
 
-    def _known(self, counted: Counted) -> int:
-        told = self._told.get(counted.key_id)
-        return told.requests if told is not None and told.period == counted.period else 0
+    def _already_reported(self, count: RequestCount) -> int:
+        reported = self._reported.get(count.key_id)
+        return reported.requests if reported is not None and reported.period == count.period else 0

@@ -1,4 +1,4 @@
-"""Lists by keyset: newest first, a total order, and an opaque cursor bound to the team and the filters."""
+"""Keyset pagination: a total order, newest first, and an opaque cursor bound to the team and the filters."""
 
 import base64
 import binascii
@@ -22,40 +22,40 @@ DEFAULT_LIMIT: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[R]):
-    """Rows of one page, and the cursor of the next one, None at the end."""
+    """The rows of one page, and the cursor of the next page; None on the last one."""
 
     rows: list[R]
     next_cursor: str | None
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended: values of the order's columns, and what the cursor is bound to."""
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """The position where a page ended: the values of the order's columns, and a digest of what it is valid for."""
 
     at: list[Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]]
     bound_to: str
 
 
 def binding(caller: Caller, filters: Any) -> str:
-    """Return a digest of the caller's reach and the filters: a cursor holds for no other."""
+    """Return a digest of the caller's scope and the filters: a cursor is valid for no other list."""
     material = msgspec.json.encode([caller.team_id, caller.project_id, filters], order="deterministic")
     return hashlib.sha256(material).hexdigest()[:16]
 
 
-def encode(place: Place) -> str:
-    """Return the cursor text of a place."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+def encode(cursor: Cursor) -> str:
+    """Return the text of a cursor."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
 
 
-def decode(cursor: str, bound_to: str) -> list[int | float | str]:
-    """Return the place's values; Invalid when the cursor is malformed or was made for another list."""
+def decode(text: str, bound_to: str) -> list[int | float | str]:
+    """Return the values of a cursor's position; Invalid when it is malformed or belongs to another list."""
     try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        place = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=Place)
+        padded = text + "=" * (-len(text) % 4)
+        cursor = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=Cursor)
     except (msgspec.MsgspecError, binascii.Error, ValueError):
-        place = None
-    if place is None or place.bound_to != bound_to:
-        raise Invalid.field("cursor", "not a cursor of this list; take the nextCursor of its last reply")
-    return place.at
+        cursor = None
+    if cursor is None or cursor.bound_to != bound_to:
+        raise Invalid.field("cursor", "not a cursor of this list; use the nextCursor of its last response")
+    return cursor.at
 
 
 def page(
@@ -69,17 +69,20 @@ def page(
     bound_to: str,
     oldest_first: bool = False,
 ) -> Page[R]:
-    """Run `statement` newest first by `order` (a time and a unique column, both selected), one page of it."""
+    """Return one page of `statement`, newest first by `order`: a time and a unique column, both selected.
+
+    Raises Invalid when the cursor is malformed or belongs to another list.
+    """
     if cursor is not None:
         at = decode(cursor, bound_to)
         if [type(value) for value in at] != [column.type.python_type for column in order]:
             raise Invalid.field("cursor", "not a cursor of this list")
-        place = tuple_(*order)
-        statement = statement.where(place > tuple_(*at) if oldest_first else place < tuple_(*at))
+        position = tuple_(*order)
+        statement = statement.where(position > tuple_(*at) if oldest_first else position < tuple_(*at))
     by = order if oldest_first else [column.desc() for column in order]
     rows = [record(*row) for row in connection.execute(statement.order_by(*by).limit(limit + 1))]
     if len(rows) <= limit:
         return Page(rows, None)
     last = rows[limit - 1]
     ended_at = [getattr(last, column.key or "") for column in order]
-    return Page(rows[:limit], encode(Place(ended_at, bound_to)))
+    return Page(rows[:limit], encode(Cursor(ended_at, bound_to)))

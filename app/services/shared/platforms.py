@@ -1,4 +1,4 @@
-"""Which agent something came from, under one name however its clients spell it."""
+"""Normalised names of the agents that data comes from, however their clients spell them."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ DEFAULT: Final = "claude"
 
 
 def normalise(platform_source: str | None) -> str:
-    """Return the family's name (`Claude Code` is claude), else trimmed lower case with `-` for spaces."""
+    """Return the family's name (`Claude Code` -> `claude`), else the trimmed, lower-case name with `-` for spaces."""
     if platform_source is None:
         return DEFAULT
     name = platform_source.strip().lower()

@@ -1,4 +1,4 @@
-"""The audit log's retention: what is older goes, the rest stays, and the log says that it was done."""
+"""Retention of the audit log: old entries are removed, the others stay, and the log records it."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -21,7 +21,7 @@ OLD, KEPT = 25, 3
 
 @pytest.fixture
 def books(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
-    """A log with entries of forty days ago and of today, pruned ten at a time."""
+    """A log with entries from forty days ago and from today, pruned ten at a time."""
     monkeypatch.setattr(pruning, "_BATCH_ENTRIES", 10)
     with library.opened(stores, tmp_path) as opened:
         with _unguarded(stores, tmp_path) as connection:
@@ -30,14 +30,14 @@ def books(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
             opened.add_project(f"p{number}")
         with _unguarded(stores, tmp_path) as connection:
             sql = f"UPDATE audit_log SET created_at_epoch = created_at_epoch - {40 * DAY_MS} WHERE seq IN"
-            wanted = f"(SELECT seq FROM audit_log WHERE action = 'project.create' ORDER BY seq LIMIT {OLD})"
-            connection.exec_driver_sql(f"{sql} {wanted}")
+            oldest = f"(SELECT seq FROM audit_log WHERE action = 'project.create' ORDER BY seq LIMIT {OLD})"
+            connection.exec_driver_sql(f"{sql} {oldest}")
         yield opened
 
 
 @contextmanager
 def _unguarded(stores: Stores, folder: Path) -> Iterator[Connection]:
-    """Write as the owner of the tables, and once past the guard that keeps the log as it is."""
+    """Write as the owner of the tables, with the trigger disabled that makes the log append-only."""
     with closing(Database(stores.owner_url(folder))) as database, database.write() as connection:
         if stores.dialect == "sqlite":
             connection.exec_driver_sql("DROP TRIGGER IF EXISTS trg_audit_log_update")
@@ -49,36 +49,36 @@ def _unguarded(stores: Stores, folder: Path) -> Iterator[Connection]:
 
 
 def actions(books: Library) -> list[tuple[str, int]]:
-    """The log, but for how the library was set up."""
+    """Return the entries of the log except those of the setup."""
     sql = "SELECT action, count FROM audit_log WHERE action != 'setup' ORDER BY seq"
     with books.database.read() as connection:
         return [(action, count) for action, count in connection.exec_driver_sql(sql).all()]
 
 
-def test_what_is_older_goes_and_the_log_says_so(books: Library):
+def test_old_entries_are_removed_and_the_log_records_it(books: Library):
     """In batches, each with an entry that counts it."""
-    told: list[int] = []
+    progress: list[int] = []
 
-    pruned = pruning.prune(books.database, 30, progress=told.append)
+    pruned = pruning.prune(books.database, 30, progress=progress.append)
 
-    assert (pruned.removed, told) == (OLD, [10, 20, OLD])
+    assert (pruned.removed, progress) == (OLD, [10, 20, OLD])
     assert (
         sorted(actions(books))
         == [("audit.prune", 5), ("audit.prune", 10), ("audit.prune", 10)] + [("project.create", 1)] * KEPT
     )
 
 
-def test_a_rehearsal_counts_what_the_run_then_removes(books: Library):
+def test_dry_run_counts_what_the_run_then_removes(books: Library):
     """And changes nothing."""
     before = actions(books)
-    rehearsed = pruning.prune(books.database, 30, dry_run=True).removed
+    expected = pruning.prune(books.database, 30, dry_run=True).removed
 
     assert actions(books) == before
-    assert pruning.prune(books.database, 30).removed == rehearsed
+    assert pruning.prune(books.database, 30).removed == expected
 
 
-def test_twice_is_safe(books: Library):
-    """The second run has nothing to do, and leaves no entry."""
+def test_pruning_twice_is_safe(books: Library):
+    """The second run has nothing to do, and writes no entry."""
     pruning.prune(books.database, 30)
     before = actions(books)
 
@@ -86,8 +86,8 @@ def test_twice_is_safe(books: Library):
     assert actions(books) == before
 
 
-def test_an_interrupted_run_is_gone_on_with(books: Library):
-    """What was removed is accounted for, batch by batch."""
+def test_interrupted_run_can_be_resumed(books: Library):
+    """Removed entries are accounted for batch by batch."""
 
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
@@ -99,8 +99,8 @@ def test_an_interrupted_run_is_gone_on_with(books: Library):
     assert sum(count for action, count in actions(books) if action == "audit.prune") == OLD
 
 
-def test_nobody_else_can_delete_from_the_log_afterwards(books: Library):
-    """The door is open within the transaction alone."""
+def test_log_cannot_be_deleted_from_afterwards(books: Library):
+    """Deletion is permitted within the pruning transaction only."""
     pruning.prune(books.database, 30)
 
     with pytest.raises(IntegrityError), books.database.write() as connection:
@@ -109,5 +109,5 @@ def test_nobody_else_can_delete_from_the_log_afterwards(books: Library):
 
 @pytest.mark.parametrize(("days", "removed"), [(0, 0), (30, OLD), (60, 0)])
 def test_maintenance_prunes_by_the_setting(books: Library, days: int, removed: int):
-    """Nothing goes unless somebody has said how long the log is kept."""
+    """Nothing is removed unless a retention period is set."""
     assert maintenance.run(books.database, audit_days=days).audit_entries == removed
