@@ -1,4 +1,4 @@
-"""The whole route table on one screen."""
+"""All routes of the server, on one screen."""
 
 from litestar import Router
 
@@ -15,6 +15,7 @@ from app.api.routes import (
     keys,
     members,
     memories,
+    memory_lists,
     projects,
     related,
     retention,
@@ -37,6 +38,7 @@ V1 = Router(
         sessions.router,
         events.router,
         memories.router,
+        memory_lists.router,
         conversations.router,
         related.router,
         search.router,

@@ -1,9 +1,9 @@
 """What every body has in common: camelCase, strict types, unknown keys refused, lengths bounded."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from app.services.shared import slugs
 
@@ -35,6 +35,21 @@ Id = Annotated[str, Meta(max_length=MAX_TEXT_LENGTH, description="An id, opaque:
 EpochMs = Annotated[int, Meta(ge=0, le=MAX_EPOCH_MS, description="Epoch milliseconds, UTC.")]
 Words = Annotated[list[Text], Meta(max_length=10_000)]
 Object = dict[str, Any]
+
+
+View = TypeVar("View", bound=Wire)
+
+
+def view_of(view: type[View], record: object, **extra: Any) -> View:
+    """Return a reply whose fields are the record's attributes of the same names; `extra` sets the others."""
+    names = [name for name in view.__struct_fields__ if name not in extra]
+    return view(**{name: getattr(record, name) for name in names}, **extra)
+
+
+def changes_in(patch: Wire, **cleared: Any) -> dict[str, Any]:
+    """Return the fields that a PATCH sets. `cleared` holds what null stands for in fields that cannot be null."""
+    changes = {name: value for name, value in msgspec.structs.asdict(patch).items() if value is not UNSET}
+    return {name: cleared.get(name) if value is None else value for name, value in changes.items()}
 
 
 class IssueView(Wire, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, bindparam, delete
@@ -21,18 +21,20 @@ from app.services.audit import entries
 from app.services.memories import context_text
 from app.services.projects import projects, sessions
 from app.services.shared import platforms
-from app.store.engines import is_equal_row
+from app.store.engines import is_duplicate_row
 from app.store.models import memory_items, memory_sources
-from app.store.prepared import Prepared, inserting, updating
+from app.store.prepared import PreparedStatement, prepare_insert, prepare_update
 from app.store.records import Memory, Source, columns
 from app.store.scope import owned, owned_template, parameters
 
 COLUMNS: Final = columns(memory_items, Memory)
-_INSERT: Final = inserting(memory_items, "seq")
+_INSERT: Final = prepare_insert(memory_items, "seq")
 _FIXED: Final = ("seq", "id", "team_id", "project_id")
-_UPDATE: Final = updating(memory_items, memory_items.c.seq == bindparam("standing_seq"), *_FIXED)
-_BY_ID: Final = Prepared(owned_template(memory_items, *COLUMNS).where(memory_items.c.id == bindparam("id")), Memory)
-_SAME: Final = Prepared(
+_UPDATE: Final = prepare_update(memory_items, memory_items.c.seq == bindparam("standing_seq"), *_FIXED)
+_BY_ID: Final = PreparedStatement(
+    owned_template(memory_items, *COLUMNS).where(memory_items.c.id == bindparam("id")), Memory
+)
+_SAME: Final = PreparedStatement(
     owned_template(memory_items, *COLUMNS).where(
         memory_items.c.project_id == bindparam("project_id"),
         memory_items.c.dedup_scope == bindparam("dedup_scope"),
@@ -69,8 +71,21 @@ class NewMemory(msgspec.Struct, frozen=True, kw_only=True):
     created_at_epoch: int | None = None
 
 
-def add(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
-    """Store a memory; return it and whether it is new: the same content again is the standing row.
+class StoredMemory(NamedTuple):
+    """A memory in the database. `created` is False if the same content had been stored before."""
+
+    memory: Memory
+    created: bool
+
+
+def insert_locks(session_id: str | None) -> tuple[str, ...]:
+    """Return the names of the advisory locks that add() needs for a memory of this session."""
+    # Serialise writes to one session: each insert also updates its neighbours' context text.
+    return () if session_id is None else (f"session {session_id}",)
+
+
+def add(connection: Connection, caller: Caller, new: NewMemory) -> StoredMemory:
+    """Store a memory, or return the one with the same content in the same project, session and kind.
 
     Raises Invalid when nothing in it could be searched for, Forbidden for a project out of reach, NotFound for a
     session or superseding memory out of reach.
@@ -81,10 +96,10 @@ def add(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory,
 def add_batch(connection: Connection, caller: Caller, batch: Sequence[NewMemory]) -> list[Memory]:
     """Store memories, all or none, in input order; repeats resolve to one row."""
     composed = [_composed(caller, new, f"body[{place}]") for place, new in enumerate(batch)]
-    return [_add(connection, caller, new, memory)[0] for new, memory in zip(batch, composed, strict=True)]
+    return [_add(connection, caller, new, memory).memory for new, memory in zip(batch, composed, strict=True)]
 
 
-def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> tuple[Memory, bool]:
+def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> StoredMemory:
     """Write the row unless the same content stands in the same project, session and kind.
 
     The references of `new` have been checked: this is for imports, which audit themselves and lend in whole sessions.
@@ -92,7 +107,7 @@ def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> tuple
     return _insert_once(connection, caller, _composed(caller, new))
 
 
-def restore_once(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory, bool]:
+def restore_once(connection: Connection, caller: Caller, memory: Memory) -> StoredMemory:
     """Write a row as it was taken out, unless the same content stands. Its references have been checked."""
     _require_searchable(memory, "memory")
     return _insert_once(connection, caller, msgspec.structs.replace(memory, content_hash=_hash(memory)))
@@ -145,12 +160,12 @@ def change(
 
 
 @contextmanager
-def equals_refused() -> Iterator[None]:
+def conflict_if_duplicate() -> Iterator[None]:
     """Raise Conflict when the transaction within would have made a memory equal to another one."""
     try:
         yield
     except IntegrityError as cause:
-        if not is_equal_row(cause.orig):
+        if not is_duplicate_row(cause.orig):
             raise
         raise Conflict("Another memory of this project, session and kind has this content already.") from cause
 
@@ -182,19 +197,19 @@ def content_hash(fields: Sequence[str | Sequence[Any] | None]) -> str:
     return digest.hexdigest()
 
 
-def _add(connection: Connection, caller: Caller, new: NewMemory, memory: Memory) -> tuple[Memory, bool]:
+def _add(connection: Connection, caller: Caller, new: NewMemory, memory: Memory) -> StoredMemory:
     caller.require(MEMORIES_WRITE)
     projects.require(connection, caller, memory.project_id)
     if memory.server_session_id is not None:
         sessions.require_of_project(connection, caller, memory.server_session_id, memory.project_id)
     if memory.superseded_by is not None:
         _require_replacement(connection, caller, memory.superseded_by, memory.project_id)
-    stored, is_new = _insert_once(connection, caller, _as_of_now(memory) if new.created_at_epoch is None else memory)
-    if is_new:
-        if stored.server_session_id is not None:
-            context_text.refresh_around(connection, get(connection, caller, stored.id))
-        _record(connection, caller, "memory.create", stored)
-    return stored, is_new
+    stored = _insert_once(connection, caller, _as_of_now(memory) if new.created_at_epoch is None else memory)
+    if stored.created:
+        if stored.memory.server_session_id is not None:
+            context_text.refresh_around(connection, get(connection, caller, stored.memory.id))
+        _record(connection, caller, "memory.create", stored.memory)
+    return stored
 
 
 def _as_of_now(memory: Memory) -> Memory:
@@ -203,12 +218,12 @@ def _as_of_now(memory: Memory) -> Memory:
     return msgspec.structs.replace(memory, created_at_epoch=now, updated_at_epoch=now)
 
 
-def _insert_once(connection: Connection, caller: Caller, memory: Memory) -> tuple[Memory, bool]:
+def _insert_once(connection: Connection, caller: Caller, memory: Memory) -> StoredMemory:
     standing = _SAME.first(connection, {**parameters(caller), **_identity(memory)})
     if standing is not None:
-        return standing, False
+        return StoredMemory(standing, created=False)
     _INSERT.run(connection, _stored(memory))
-    return memory, True
+    return StoredMemory(memory, created=True)
 
 
 def _composed(caller: Caller, new: NewMemory, path: str = "body") -> Memory:
