@@ -1,1 +1,1 @@
-"""Speaks HTTP and JSON, opens the transaction, holds no rules. One module per noun."""
+"""HTTP and JSON: parses requests, opens transactions and renders replies. Holds no business rules."""

@@ -1,29 +1,33 @@
-"""/v1/audit: who did what to which thing."""
+"""/v1/audit: who did what, and to which resource."""
 
 from functools import partial
 from typing import Annotated, Literal
 
 from litestar import Router, get
 from litestar.params import QueryParameter
-from msgspec import structs
 
 from app.api.http.parameters import Cursor, Limit, ProjectId, epoch_ms
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Wire
+from app.api.http.schemas import Wire, view_of
 from app.caller import AUDIT_READ
 from app.services.audit import entries
 from app.services.projects import projects
-from app.store.records import AuditEntry
 
-Action = Annotated[str | None, QueryParameter(name="action", description="`key.create`, `memory.delete` and the like.")]
-ActorId = Annotated[str | None, QueryParameter(name="actorId", description="The key that acted.")]
-TargetId = Annotated[str | None, QueryParameter(name="targetId", description="What it was done to.")]
-After = Annotated[str | None, QueryParameter(name="after", description="Not before: epoch ms or RFC 3339.")]
-Before = Annotated[str | None, QueryParameter(name="before", description="Earlier than: epoch ms or RFC 3339.")]
+Action = Annotated[
+    str | None, QueryParameter(name="action", description="The action, e.g. `key.create` or `memory.delete`.")
+]
+ActorId = Annotated[str | None, QueryParameter(name="actorId", description="Id of the API key that acted.")]
+TargetId = Annotated[str | None, QueryParameter(name="targetId", description="Id of the resource that was acted on.")]
+After = Annotated[
+    str | None, QueryParameter(name="after", description="Earliest time, inclusive: epoch milliseconds or RFC 3339.")
+]
+Before = Annotated[
+    str | None, QueryParameter(name="before", description="Latest time, exclusive: epoch milliseconds or RFC 3339.")
+]
 
 
 class AuditView(Wire, frozen=True, kw_only=True):
-    """An entry. `actorId` is a key; `count` says how many things, or how many times."""
+    """An audit entry. `actorId` is an API key; `count` is the number of resources affected, or of repetitions."""
 
     id: str
     project_id: str | None
@@ -39,7 +43,7 @@ class AuditView(Wire, frozen=True, kw_only=True):
 
 
 class AuditPage(Wire, frozen=True, kw_only=True):
-    """A page of entries."""
+    """A page of audit entries."""
 
     audit: list[AuditView]
     next_cursor: str | None
@@ -57,8 +61,11 @@ async def list_audit(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> AuditPage:
-    """List what was done and what was refused, newest first. What other processes refused may lag by a second."""
-    filters = entries.Filters(
+    """List actions that were performed or refused, newest first.
+
+    Refusals by other processes of the server may appear up to a second late.
+    """
+    filters = entries.AuditFilters(
         project_id=project_id,
         action=action,
         actor_id=actor_id,
@@ -70,17 +77,12 @@ async def list_audit(
     return await request.parts.workers.read(partial(_list, request, filters, limit, cursor))
 
 
-def _list(request: ApiRequest, filters: entries.Filters, limit: int, cursor: str | None) -> AuditPage:
+def _list(request: ApiRequest, filters: entries.AuditFilters, limit: int, cursor: str | None) -> AuditPage:
     with request.database.read() as connection:
         if filters.project_id is not None:
             projects.require(connection, request.caller, filters.project_id)
-        page = entries.listing(connection, request.caller, filters, limit=limit, cursor=cursor)
-    return AuditPage(audit=[_view(entry) for entry in page.rows], next_cursor=page.next_cursor)
+        page = entries.list_page(connection, request.caller, filters, limit=limit, cursor=cursor)
+    return AuditPage(audit=[view_of(AuditView, entry) for entry in page.rows], next_cursor=page.next_cursor)
 
 
 router = Router("/", route_handlers=[list_audit], tags=["audit"])
-
-
-def _view(entry: AuditEntry) -> AuditView:
-    fields = structs.asdict(entry)
-    return AuditView(**{name: fields[name] for name in AuditView.__struct_fields__})

@@ -1,4 +1,4 @@
-"""/v1/auth: who am I, and a short-lived token that may do less than I."""
+"""/v1/auth: who the caller is, and short-lived access tokens that permit less than the key behind them."""
 
 import uuid
 from typing import Annotated, Any, Final
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from app.api.http.idempotency import Done, once
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Id, Wire
+from app.api.http.schemas import Id, Wire, view_of
 from app.api.http.thread_pools import writing
 from app.caller import Caller, Role
 from app.clock import now_ms
@@ -19,7 +19,7 @@ _BEARER: Final = "Bearer"
 
 
 class TokenRequest(Wire, frozen=True, kw_only=True):
-    """What the token shall be able to do: what is left out is the key's own."""
+    """The restrictions of a token; anything omitted is inherited from the API key."""
 
     scopes: Annotated[list[str], Meta(min_length=1, max_length=20)] | None = None
     project_id: Id | None = None
@@ -27,7 +27,7 @@ class TokenRequest(Wire, frozen=True, kw_only=True):
 
 
 class TokenReply(Wire, frozen=True, kw_only=True):
-    """A token, to be sent as Bearer. `accessToken` is null when a repeated request is answered: it is shown once."""
+    """An access token, to be sent as a Bearer token. It is shown once: `accessToken` is null in a replayed reply."""
 
     access_token: str | None
     token_type: str
@@ -37,7 +37,7 @@ class TokenReply(Wire, frozen=True, kw_only=True):
 
 
 class Whoami(Wire, frozen=True, kw_only=True):
-    """Who the credential makes of its holder, at this moment."""
+    """The identity and the current permissions of the credential."""
 
     team_id: str | None
     project_id: str | None
@@ -51,21 +51,24 @@ class Whoami(Wire, frozen=True, kw_only=True):
 @post("/auth/token", operation_id="createToken", idempotent=True)
 @writing
 def create_token(request: ApiRequest, data: JSONBody[TokenRequest]) -> Response[TokenReply]:
-    """Make an access token that narrows the API key it is asked for with, and dies with it."""
+    """Create a short-lived access token that permits what the calling API key does, or less.
+
+    Revoking the key also invalidates its tokens.
+    """
     ttl_seconds = data.ttl_seconds or request.parts.token_ttl_seconds
-    wanted: dict[str, Any] = {"scopes": data.scopes, "project_id": data.project_id}
+    restrictions: dict[str, Any] = {"scopes": data.scopes, "project_id": data.project_id}
 
     def act() -> Done[TokenReply]:
         signing = request.parts.authentication.signing
-        made = tokens.grant(connection, request.caller, signing, **wanted, ttl_seconds=ttl_seconds)
-        reply = _reply(made.access_token, made.expires_at_epoch, made.scopes, made.project_id)
-        return Done([made.id], 201, reply)
+        token = tokens.issue(connection, request.caller, signing, **restrictions, ttl_seconds=ttl_seconds)
+        reply = _reply(token.access_token, token.expires_at_epoch, token.scopes, token.project_id)
+        return Done([token.id], 201, reply)
 
     def recall(ids: list[str]) -> TokenReply:
-        """Describe the token again: its id holds the time it was made, the repeated body all the rest."""
-        narrowed = tokens.narrowed(connection, request.caller, **wanted)
-        expires = min(_made_at(ids[0]) + ttl_seconds * 1000, _life_of(request.caller))
-        return _reply(None, expires, sorted(narrowed.scopes), narrowed.project_id)
+        """Describe the token again: its id holds its time of creation, the repeated body everything else."""
+        restricted = tokens.narrow_caller(connection, request.caller, **restrictions)
+        expires_at_epoch_ms = min(_created_at_epoch_ms(ids[0]) + ttl_seconds * 1000, _latest_expiry_ms(request.caller))
+        return _reply(None, expires_at_epoch_ms, sorted(restricted.scopes), restricted.project_id)
 
     with request.database.write() as connection:
         return once(request, connection, act=act, recall=recall)
@@ -73,17 +76,15 @@ def create_token(request: ApiRequest, data: JSONBody[TokenRequest]) -> Response[
 
 @get("/auth/whoami", operation_id="whoami")
 async def whoami(request: ApiRequest) -> Whoami:
-    """Say who asks, and what they may do."""
-    caller = request.caller
-    known = {name: getattr(caller, name) for name in Whoami.__struct_fields__}
-    return Whoami(**{**known, "scopes": sorted(caller.scopes)})
+    """Return who the credential belongs to and what it permits."""
+    return view_of(Whoami, request.caller, scopes=sorted(request.caller.scopes))
 
 
 router = Router("/", route_handlers=[create_token, whoami], tags=["auth"])
 
 
-def _reply(token: str | None, expires_at_epoch: int, scopes: list[str], project_id: str | None) -> TokenReply:
-    seconds = max(0, round((expires_at_epoch - now_ms()) / 1000))
+def _reply(token: str | None, expires_at_epoch_ms: int, scopes: list[str], project_id: str | None) -> TokenReply:
+    seconds = max(0, round((expires_at_epoch_ms - now_ms()) / 1000))
     return TokenReply(
         access_token=token,
         token_type=_BEARER,
@@ -93,10 +94,10 @@ def _reply(token: str | None, expires_at_epoch: int, scopes: list[str], project_
     )
 
 
-def _made_at(token_id: str) -> int:
-    """Return the epoch ms that a UUIDv7 begins with."""
+def _created_at_epoch_ms(token_id: str) -> int:
+    """Return the timestamp in the first 48 bits of a UUIDv7."""
     return uuid.UUID(token_id).int >> 80
 
 
-def _life_of(caller: Caller) -> int:
+def _latest_expiry_ms(caller: Caller) -> int:
     return caller.expires_at_epoch or now_ms() + tokens.MAX_TTL_SECONDS * 1000

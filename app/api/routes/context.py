@@ -1,4 +1,4 @@
-"""/v1/context: what is known, ready to be put into a prompt."""
+"""/v1/context: relevant memories, formatted for a prompt."""
 
 from typing import Annotated
 
@@ -14,11 +14,11 @@ from app.api.routes.search import FilterFields, FoundMemory, SearchReport
 from app.caller import MEMORIES_READ
 from app.retrieval.context import Language
 from app.services.search import context
-from app.services.search.context import Asked, Format
+from app.services.search.context import ContextParams, Format
 
 
 class ContextRequest(FilterFields, frozen=True, kw_only=True):
-    """A question to tell about. Sizes are in code points."""
+    """A question to gather context for. Sizes are in Unicode code points."""
 
     query: Text
     limit: Annotated[int, Meta(ge=1, le=context.MAX_LIMIT)] = context.DEFAULT_LIMIT
@@ -29,7 +29,7 @@ class ContextRequest(FilterFields, frozen=True, kw_only=True):
 
 
 class ContextReply(Wire, frozen=True, kw_only=True):
-    """The text for the prompt and the memories it is made of. `omitted` relevant ones found no place in it."""
+    """The text for the prompt, and the memories in it. `omitted` counts relevant memories that did not fit."""
 
     context: str
     sufficient: bool
@@ -41,8 +41,8 @@ class ContextReply(Wire, frozen=True, kw_only=True):
 @post("/context", operation_id="getContext", scope=MEMORIES_READ, status_code=200)
 @searching
 def get_context(request: ApiRequest, data: JSONBody[ContextRequest]) -> ContextReply:
-    """Tell what the memories say about a question, as a block for a prompt; empty when nothing is relevant enough."""
-    asked = Asked(
+    """Return what the memories say about a question, as text for a prompt; empty if nothing is relevant enough."""
+    params = ContextParams(
         project_ids=search.project_ids(data),
         query=data.query,
         limit=data.limit,
@@ -53,13 +53,13 @@ def get_context(request: ApiRequest, data: JSONBody[ContextRequest]) -> ContextR
         language=data.language,
         filters=search.filters(data),
     )
-    told = context.tell(request.parts.search, request.database, request.caller, asked)
+    result = context.build(request.parts.search, request.database, request.caller, params)
     return ContextReply(
-        context=told.context,
-        sufficient=told.sufficient,
-        memories=[search.found_memory(hit) for hit in told.hits],
-        omitted=told.omitted,
-        search=search.report(told.found),
+        context=result.context,
+        sufficient=result.sufficient,
+        memories=[search.found_memory(hit) for hit in result.hits],
+        omitted=result.omitted,
+        search=search.report(result.results),
     )
 
 

@@ -1,4 +1,4 @@
-"""/v1/conversations: what people and agents said to each other, as memories."""
+"""/v1/conversations: chats between people and agents, stored as memories."""
 
 import asyncio
 from functools import partial
@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from app.api.http.idempotency import Done, once
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import EpochMs, Id, Label, Text, Wire
-from app.api.routes.memories import MemoryView, memory_view
+from app.api.http.schemas import EpochMs, Id, Label, Text, Wire, view_of
+from app.api.routes.memories import MemoryView
 from app.caller import MEMORIES_WRITE
 from app.retrieval.chunking import Chunk
 from app.services.memories import conversations, memories
@@ -20,7 +20,7 @@ from app.store.records import Memory
 
 
 class ConversationMessage(Wire, frozen=True, kw_only=True):
-    """What one speaker said. `system` and `developer` are not listened to."""
+    """One message. Messages with the role `system` or `developer` are ignored."""
 
     role: Label
     content: Text
@@ -28,7 +28,7 @@ class ConversationMessage(Wire, frozen=True, kw_only=True):
 
 
 class ConversationCreate(Wire, frozen=True, kw_only=True):
-    """A conversation in its order. `tags` go to all its memories, beside those that the project's rules give."""
+    """Messages in order. `tags` are added to every memory, on top of the tags from the project's rules."""
 
     project_id: Id
     messages: Annotated[list[ConversationMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
@@ -37,7 +37,7 @@ class ConversationCreate(Wire, frozen=True, kw_only=True):
 
 
 class ConversationStored(Wire, frozen=True, kw_only=True):
-    """The memories that a conversation became, in its order, and into how many chunks it was cut."""
+    """The memories made from a conversation, in its order, and the number of chunks it was split into."""
 
     memories: list[MemoryView]
     chunks: int
@@ -45,14 +45,14 @@ class ConversationStored(Wire, frozen=True, kw_only=True):
 
 @post("/conversations", operation_id="createConversation", scope=MEMORIES_WRITE, idempotent=True, also_200=True)
 async def create_conversation(request: ApiRequest, data: JSONBody[ConversationCreate]) -> Response[ConversationStored]:
-    """Store a conversation as memories, one a chunk, all or none; sent again, it is the same memories, with 200.
+    """Store a conversation as memories, one per chunk, all or none. Sending it again returns the same ones with 200.
 
-    Private and internal regions, system prompts and decoration are left out; when nothing is left, nothing is stored.
-    Questions stay with their answers, and a request for action (a refund, a renewal) begins a chunk. Tags become
-    concepts. `conversationRules` in the project's metadata adds words: `{"tags": {"finance": ["invoice"]}, "actions":
-    {"escalate": ["escalate"]}}`; an empty list ends a rule. 409 when they are not of that form.
+    Private and internal regions, system prompts and formatting are removed; if nothing is left, nothing is stored.
+    A question stays with its answer, and a request for action (a refund, a renewal) starts a new chunk. Tags become
+    concepts. `conversationRules` in the project's metadata adds keywords: `{"tags": {"finance": ["invoice"]},
+    "actions": {"escalate": ["escalate"]}}`; an empty list disables a rule. 409 if the rules are malformed.
     """
-    # the model may take seconds: it is asked between the transactions, in none of the threads that others wait for
+    # an LLM may take seconds: call it between the transactions, on a thread that no other request waits for
     prepared = await request.parts.workers.read(partial(_prepare, request, data))
     chunks = await asyncio.to_thread(conversations.cut, prepared, request.parts.chunker)
     return await request.parts.workers.write(partial(_store, request, prepared, chunks))
@@ -64,7 +64,7 @@ router = Router("/", route_handlers=[create_conversation], tags=["memories"])
 def _prepare(request: ApiRequest, data: ConversationCreate) -> Prepared:
     conversation = Conversation(
         project_id=data.project_id,
-        messages=[Message(each.role, each.content, each.occurred_at_epoch) for each in data.messages],
+        messages=[Message(message.role, message.content, message.occurred_at_epoch) for message in data.messages],
         session_id=data.session_id,
         tags=data.tags or (),
     )
@@ -79,13 +79,13 @@ def _store(request: ApiRequest, prepared: Prepared, chunks: list[Chunk]) -> Resp
         return Done(ids, 201 if stored.is_new else 200, _reply(list(stored.memories), stored.chunks))
 
     def recall(ids: list[str]) -> ConversationStored:
-        found = [memories.get(connection, request.caller, memory_id) for memory_id in ids]
-        known = conversations.standing(connection, request.caller, prepared)
-        return _reply(found, known.chunks if known else len(found))
+        rows = [memories.get(connection, request.caller, memory_id) for memory_id in ids]
+        existing = conversations.standing(connection, request.caller, prepared)
+        return _reply(rows, existing.chunks if existing else len(rows))
 
     with request.database.write() as connection:
         return once(request, connection, act=act, recall=recall)
 
 
 def _reply(stored: list[Memory], chunks: int) -> ConversationStored:
-    return ConversationStored(memories=[memory_view(memory, MemoryView) for memory in stored], chunks=chunks)
+    return ConversationStored(memories=[view_of(MemoryView, memory) for memory in stored], chunks=chunks)

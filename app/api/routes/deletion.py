@@ -1,4 +1,4 @@
-"""Forgetting much at once: memories by filter, and a session with everything of it."""
+"""Bulk deletion: memories by filter, whole sessions, and everything about one person."""
 
 from litestar import Router, delete, post
 from litestar.params import JSONBody
@@ -14,20 +14,20 @@ from app.services.deletion import bulk_delete, erasure
 
 
 class MemoryDeletion(FilterSet, frozen=True, kw_only=True):
-    """Which memories to delete: at least one filter is needed. `dryRun` only counts them."""
+    """Which memories to delete; at least one filter is required. `dryRun` only counts them."""
 
     dry_run: bool = False
 
 
 class MemoriesDeleted(Wire, frozen=True, kw_only=True):
-    """How many memories are gone, or would be."""
+    """How many memories were deleted, or would be in a dry run."""
 
     deleted: int
     dry_run: bool
 
 
 class SessionDeleted(Wire, frozen=True, kw_only=True):
-    """The session is gone, with its memories and events."""
+    """The session was deleted with its memories and events."""
 
     deleted: bool
     id: str
@@ -38,9 +38,9 @@ class SessionDeleted(Wire, frozen=True, kw_only=True):
 @post("/memories/delete", operation_id="deleteMemories", scope=TEAM_ADMIN, status_code=200)
 @writing_in_slices
 def delete_memories(request: ApiRequest, data: JSONBody[MemoryDeletion]) -> MemoriesDeleted:
-    """Delete the memories that the filters of search let through, pinned ones too.
+    """Delete the memories that match filters like those of search, pinned ones included.
 
-    Of the whole team when no project is named.
+    Without a project, the filters apply to the whole team.
     """
     deleted = bulk_delete.remove_matching(
         request.database, request.caller, project_ids(data), filters(data), dry_run=data.dry_run
@@ -57,7 +57,7 @@ def delete_session(request: ApiRequest, session_id: PathId) -> SessionDeleted:
 
 
 class ErasureRequest(Wire, frozen=True, kw_only=True):
-    """What points at a person: what is given must hold together, and something must be given."""
+    """What identifies a person: at least one field is required, and all given fields must match."""
 
     platform_source: Label | None = None
     actor: Id | None = None
@@ -66,7 +66,7 @@ class ErasureRequest(Wire, frozen=True, kw_only=True):
 
 
 class ReceiptView(Wire, frozen=True, kw_only=True):
-    """What was removed, or would be. `auditEntries` still name it: ids, never a text."""
+    """What was removed, or would be in a dry run. `auditEntries` still refer to it, by id and never by content."""
 
     id: str
     at_epoch: int
@@ -91,7 +91,10 @@ class ErasureReply(Wire, frozen=True, kw_only=True):
 @post("/erasures", operation_id="erasePerson", scope=TEAM_ADMIN, status_code=200)
 @writing_in_slices
 def erase_person(request: ApiRequest, data: JSONBody[ErasureRequest]) -> ErasureReply:
-    """Remove what one person left in the team: the sessions that are found with all of theirs, and what is besides."""
+    """Erase one person's data in the team.
+
+    Removes matching sessions with everything in them, and matching memories and events outside them.
+    """
     selector = erasure.Selector(platform_source=data.platform_source, actor=data.actor, metadata=data.metadata or {})
     receipt = erasure.erase(request.database, request.caller, selector, dry_run=data.dry_run)
     return ErasureReply(receipt=ReceiptView(**structs.asdict(receipt)))

@@ -15,7 +15,7 @@ from app.caller import MEMORIES_READ, MEMORIES_WRITE
 from app.services.projects import events
 from app.store.records import Event
 
-Ignored = Annotated[bool | None, QueryParameter(description="Accepted for older clients; never blocks.")]
+Ignored = Annotated[bool | None, QueryParameter(description="Accepted for older clients; has no effect.")]
 
 
 class EventCreate(LenientWire, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class EventPage(Wire, frozen=True, kw_only=True):
 def create_event(
     request: ApiRequest, data: JSONBody[EventCreate], generate: Ignored = None, wait: Ignored = None
 ) -> Response[EventReply]:
-    """Store an event. The same event again is the standing row, with 200."""
+    """Store an event. Sending the same event again returns the existing one with 200."""
 
     def act() -> Done[EventReply]:
         event, is_new = events.add(connection, request.caller, _new(data))
@@ -123,7 +123,7 @@ def list_events(
 ) -> EventPage:
     """List events, newest first."""
     with request.database.read() as connection:
-        page = events.listing(
+        page = events.list_page(
             connection,
             request.caller,
             project_id=project_id,
@@ -137,8 +137,8 @@ def list_events(
 @get("/events/{event_id:str}", operation_id="getEvent", scope=MEMORIES_READ)
 @reading
 def get_event(request: ApiRequest, event_id: PathId) -> EventReply:
-    """Read an event."""
-    with request.database.glance() as connection:
+    """Get an event."""
+    with request.database.read_one() as connection:
         return _reply(events.get(connection, request.caller, event_id))
 
 

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what is it: the routes that monitors and hooks poll. They start and wait for nothing."""
+"""Liveness, readiness and version: the routes that monitors and hooks poll. None of them starts work or blocks."""
 
 import platform
 import time
@@ -18,13 +18,13 @@ _STARTED: Final = time.monotonic()
 
 
 class Alive(Wire, frozen=True, kw_only=True):
-    """The process lives."""
+    """The process is running."""
 
     status: Literal["ok"]
 
 
 class Ready(Wire, frozen=True, kw_only=True):
-    """Whether requests can be served: each part is ok, or says what is wrong."""
+    """Whether requests can be served. Each part is `ok` or describes the problem."""
 
     status: Literal["ok", "degraded", "unavailable"]
     database: str
@@ -33,13 +33,13 @@ class Ready(Wire, frozen=True, kw_only=True):
 
 
 class VectorHealth(Wire, frozen=True, kw_only=True):
-    """The vector index, as hooks read it."""
+    """The state of the vector index, as hooks read it."""
 
     state: VectorState
 
 
 class HookHealth(Wire, frozen=True, kw_only=True):
-    """What claude-mem's hooks poll."""
+    """The reply that claude-mem's hooks poll for."""
 
     status: Literal["ok"]
     version: str
@@ -49,13 +49,13 @@ class HookHealth(Wire, frozen=True, kw_only=True):
 
 
 class HookVersion(Wire, frozen=True, kw_only=True):
-    """The version alone."""
+    """The version of the server."""
 
     version: str
 
 
 class Info(Wire, frozen=True, kw_only=True):
-    """What this server is."""
+    """What this server is and runs on."""
 
     name: str
     version: str
@@ -66,25 +66,25 @@ class Info(Wire, frozen=True, kw_only=True):
 
 @get("/healthz", operation_id="getHealth", public=True)
 async def get_health() -> Alive:
-    """Say that the process lives. Touches nothing."""
+    """Return 200 while the process is running. Accesses no other component."""
     return Alive(status="ok")
 
 
 @get("/readyz", operation_id="getReadiness", public=True, also_503=True)
 @reading
 def get_readiness(request: ApiRequest) -> Response[Ready]:
-    """Say whether requests can be served; the vector index being down is degraded, and still 200."""
+    """Return whether requests can be served. An unavailable vector index is reported as degraded, still with 200."""
     database, revision = request.parts.readiness.of_database()
     vectors = request.parts.vector_state()
     is_ready = database == revision == OK
-    whole: Literal["ok", "degraded"] = "degraded" if vectors in ("connecting", "unavailable") else "ok"
-    ready = Ready(status=whole if is_ready else "unavailable", database=database, migrations=revision, vectors=vectors)
+    status: Literal["ok", "degraded"] = "degraded" if vectors in ("connecting", "unavailable") else "ok"
+    ready = Ready(status=status if is_ready else "unavailable", database=database, migrations=revision, vectors=vectors)
     return Response(ready, status_code=200 if is_ready else 503)
 
 
 @get("/api/health", operation_id="getHookHealth", public=True, any_query=True)
 async def get_hook_health(request: ApiRequest) -> HookHealth:
-    """Answer the poll of claude-mem's hooks."""
+    """Answer the health poll of claude-mem's hooks."""
     return _hook_health(request)
 
 
@@ -96,13 +96,13 @@ async def get_hook_readiness(request: ApiRequest) -> HookHealth:
 
 @get("/api/version", operation_id="getHookVersion", public=True, any_query=True)
 async def get_hook_version() -> HookVersion:
-    """Say the version."""
+    """Return the version of the server."""
     return HookVersion(version=VERSION)
 
 
 @get("/v1/info", operation_id="getInfo", public=True)
 async def get_info(request: ApiRequest) -> Info:
-    """Say what this server is."""
+    """Return the server's name, version, runtime, authentication mode and schema version."""
     return Info(
         name=NAME,
         version=VERSION,

@@ -1,4 +1,4 @@
-"""/v1/keys: API keys of a team. A secret is shown once, in the reply that made it."""
+"""/v1/keys: a team's API keys. A secret is shown once, in the reply to the request that created it."""
 
 from functools import partial
 from typing import Annotated
@@ -10,19 +10,22 @@ from msgspec import UNSET, Meta, UnsetType, structs
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Id, Label, Name, Wire
+from app.api.http.schemas import Id, Label, Name, Wire, changes_in
 from app.api.http.thread_pools import reading, writing
 from app.caller import KEYS_WRITE, MEMORIES_READ
 from app.services.identity import credentials, keys
 from app.services.identity.credentials import PresentedKey
 from app.store.records import ApiKey
 
-Scopes = Annotated[list[str], Meta(min_length=1, max_length=20, description="What the key may do.")]
+Scopes = Annotated[list[str], Meta(min_length=1, max_length=20, description="What the key permits.")]
 Days = Annotated[int, Meta(ge=1, le=365)]
 
 
 class KeyCreate(Wire, frozen=True, kw_only=True):
-    """A key to make, never wider than the one that makes it. What is left out is the maker's, where he is bound."""
+    """A key to create; it cannot grant more than the caller's own.
+
+    An omitted `projectId`, `userId` or expiry is inherited from the caller; omitted `scopes` mean `memories:read`.
+    """
 
     name: Name | None = None
     label: Label | None = None
@@ -33,7 +36,7 @@ class KeyCreate(Wire, frozen=True, kw_only=True):
 
 
 class KeyPatch(Wire, frozen=True, kw_only=True):
-    """What to rename or to narrow. A key is never widened."""
+    """What to rename or restrict. A key is never given more permissions."""
 
     name: Name | UnsetType | None = UNSET
     label: Label | UnsetType | None = UNSET
@@ -43,13 +46,13 @@ class KeyPatch(Wire, frozen=True, kw_only=True):
 
 
 class KeyRotate(Wire, frozen=True, kw_only=True):
-    """How long the old key goes on working beside the new one."""
+    """How long the old key keeps working alongside the new one."""
 
     overlap_seconds: Annotated[int, Meta(ge=0, le=keys.MAX_OVERLAP_SECONDS)] = 0
 
 
 class KeyView(Wire, frozen=True, kw_only=True):
-    """A key without its secret. `prefix` is its public part; a `revokedAtEpoch` to come ends a rotation's overlap."""
+    """A key without its secret. `prefix` is its public part; a future `revokedAtEpoch` ends a rotation's overlap."""
 
     id: str
     prefix: str
@@ -69,7 +72,7 @@ class KeyView(Wire, frozen=True, kw_only=True):
 
 
 class KeyMade(Wire, frozen=True, kw_only=True):
-    """A new key. `apiKey` is null when a repeated request is answered: a secret is shown once."""
+    """A new key. The secret is shown once: `apiKey` is null in a replayed reply."""
 
     id: str
     api_key: str | None
@@ -95,7 +98,7 @@ class KeyPage(Wire, frozen=True, kw_only=True):
 
 
 class KeyRevoked(Wire, frozen=True, kw_only=True):
-    """The key opens nothing any more."""
+    """The key was revoked."""
 
     deleted: bool
     id: str
@@ -104,15 +107,15 @@ class KeyRevoked(Wire, frozen=True, kw_only=True):
 @get("/keys", operation_id="listKeys", scope=KEYS_WRITE)
 @reading
 def list_keys(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None) -> KeyPage:
-    """List the keys of the team, revoked ones too, newest first."""
+    """List the keys of the team, newest first, including revoked ones."""
     with request.database.read() as connection:
-        page = keys.listing(connection, request.caller, limit=limit, cursor=cursor)
+        page = keys.list_page(connection, request.caller, limit=limit, cursor=cursor)
     return KeyPage(keys=[_view(key) for key in page.rows], next_cursor=page.next_cursor)
 
 
 @post("/keys", operation_id="createKey", scope=KEYS_WRITE, idempotent=True, located=True)
 async def create_key(request: ApiRequest, data: JSONBody[KeyCreate]) -> Response[KeyMade]:
-    """Make a key. 403 when it would be wider than the caller's own in any way."""
+    """Create a key. 403 if it would permit anything that the caller's own key does not."""
     minted = credentials.mint()
     secret_hash = await request.parts.authentication.hash_secret(minted.secret)
     return await request.parts.workers.write(partial(_create, request, data, minted, secret_hash))
@@ -133,7 +136,7 @@ def _create(request: ApiRequest, data: KeyCreate, minted: PresentedKey, secret_h
 @get("/keys/{key_id:str}", operation_id="getKey", scope=KEYS_WRITE)
 @reading
 def get_key(request: ApiRequest, key_id: PathId) -> KeyReply:
-    """Read a key."""
+    """Get a key."""
     with request.database.read() as connection:
         return _reply(keys.get(connection, request.caller, key_id))
 
@@ -141,16 +144,15 @@ def get_key(request: ApiRequest, key_id: PathId) -> KeyReply:
 @patch("/keys/{key_id:str}", operation_id="updateKey", scope=KEYS_WRITE)
 @writing
 def update_key(request: ApiRequest, key_id: PathId, data: JSONBody[KeyPatch]) -> KeyReply:
-    """Rename or narrow a key. 403 when it would become wider, or is wider than the caller's own."""
-    changes = {name: value for name, value in structs.asdict(data).items() if value is not UNSET}
+    """Rename or restrict a key. 403 if it would gain permissions, or has more than the caller's own key."""
     with request.database.write() as connection:
-        return _reply(keys.change(connection, request.caller, key_id, changes))
+        return _reply(keys.change(connection, request.caller, key_id, changes_in(data)))
 
 
 @delete("/keys/{key_id:str}", operation_id="revokeKey", scope=KEYS_WRITE, status_code=200)
 @writing
 def revoke_key(request: ApiRequest, key_id: PathId) -> KeyRevoked:
-    """Revoke a key, from the next request on; it stays in the list. 403 when it may do more than the caller's own."""
+    """Revoke a key with immediate effect. It stays in the list. 403 if it permits more than the caller's own key."""
     with request.database.write() as connection:
         keys.revoke(connection, request.caller, key_id)
     return KeyRevoked(deleted=True, id=key_id)
@@ -158,7 +160,7 @@ def revoke_key(request: ApiRequest, key_id: PathId) -> KeyRevoked:
 
 @post("/keys/{key_id:str}/rotate", operation_id="rotateKey", scope=KEYS_WRITE, idempotent=True, located=True)
 async def rotate_key(request: ApiRequest, key_id: PathId, data: JSONBody[KeyRotate | None] = None) -> Response[KeyMade]:
-    """Put a new key in the place of one; the old one works until the overlap ends. 409 when it is not in force."""
+    """Replace a key with a new one. The old key works until the overlap ends. 409 if it is no longer active."""
     minted = credentials.mint()
     secret_hash = await request.parts.authentication.hash_secret(minted.secret)
     overlap_seconds = data.overlap_seconds if data is not None else 0
@@ -169,8 +171,8 @@ def _rotate(
     request: ApiRequest, key_id: str, minted: PresentedKey, secret_hash: str, overlap_seconds: int
 ) -> Response[KeyMade]:
     def act() -> Done[KeyMade]:
-        made = keys.rotate(connection, request.caller, key_id, minted, secret_hash, overlap_seconds=overlap_seconds)
-        return _done(made, minted)
+        key = keys.rotate(connection, request.caller, key_id, minted, secret_hash, overlap_seconds=overlap_seconds)
+        return _done(key, minted)
 
     with request.database.write() as connection:
         return once(
@@ -200,7 +202,7 @@ def _done(key: ApiKey, minted: PresentedKey) -> Done[KeyMade]:
 def _made(key: ApiKey, minted: PresentedKey | None) -> KeyMade:
     return KeyMade(
         id=key.id,
-        api_key=None if minted is None else credentials.text_of(minted),
+        api_key=None if minted is None else credentials.format_key(minted),
         prefix=credentials.prefix_of(key.public_id),
         scopes=key.scopes,
         project_id=key.project_id,

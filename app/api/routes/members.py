@@ -16,18 +16,18 @@ from app.caller import TEAM_ADMIN, Caller, Role
 from app.services.identity import members, teams
 from app.store.records import Member
 
-UserId = Annotated[str, PathParameter(description="The member, as the team calls him.")]
+UserId = Annotated[str, PathParameter(description="Your identifier for the member, e.g. an email address.")]
 
 
 class MemberCreate(Wire, frozen=True, kw_only=True):
-    """Somebody to take in. `userId` is whatever the team calls its people: no blanks, no slashes."""
+    """A member to add. `userId` is your own identifier for the person, without spaces or slashes."""
 
     user_id: Id
     role: Role
 
 
 class MemberPatch(Wire, frozen=True, kw_only=True):
-    """The role to give."""
+    """The new role."""
 
     role: Role
 
@@ -56,7 +56,7 @@ class MemberPage(Wire, frozen=True, kw_only=True):
 
 
 class MemberRemoved(Wire, frozen=True, kw_only=True):
-    """The member has left, and his keys are gone."""
+    """The member was removed and their API keys revoked."""
 
     deleted: bool
     user_id: str
@@ -67,14 +67,14 @@ class MemberRemoved(Wire, frozen=True, kw_only=True):
 def list_members(request: ApiRequest, team_id: PathId, limit: Limit = 50, cursor: Cursor = None) -> MemberPage:
     """List the members of a team, newest first."""
     with request.database.read() as connection:
-        page = members.listing(connection, _caller(request, connection, team_id), limit=limit, cursor=cursor)
+        page = members.list_page(connection, _caller(request, connection, team_id), limit=limit, cursor=cursor)
     return MemberPage(members=[_view(member) for member in page.rows], next_cursor=page.next_cursor)
 
 
 @post("/teams/{team_id:str}/members", operation_id="createMember", scope=TEAM_ADMIN, idempotent=True)
 @writing
 def create_member(request: ApiRequest, team_id: PathId, data: JSONBody[MemberCreate]) -> Response[MemberReply]:
-    """Take somebody into the team, in a role not above one's own. 409 when he is in it already."""
+    """Add a member to the team, in a role no higher than your own. 409 if they are already a member."""
 
     def act() -> Done[MemberReply]:
         member = members.add(connection, caller, user_id=data.user_id, role=data.role)
@@ -88,7 +88,7 @@ def create_member(request: ApiRequest, team_id: PathId, data: JSONBody[MemberCre
 @patch("/teams/{team_id:str}/members/{user_id:str}", operation_id="updateMember", scope=TEAM_ADMIN)
 @writing
 def update_member(request: ApiRequest, team_id: PathId, user_id: UserId, data: JSONBody[MemberPatch]) -> MemberReply:
-    """Give a member another role: neither the old nor the new one above one's own. 409 for the last owner."""
+    """Change a member's role. Neither the old nor the new one may be higher than your own. 409 for the last owner."""
     with request.database.write() as connection:
         caller = _caller(request, connection, team_id)
         return _reply(members.change(connection, caller, user_id, role=data.role))
@@ -103,7 +103,7 @@ def update_member(request: ApiRequest, team_id: PathId, user_id: UserId, data: J
 )
 @writing
 def delete_member(request: ApiRequest, team_id: PathId, user_id: UserId) -> MemberRemoved:
-    """Take a member out of the team, with his keys. 409 for the last owner."""
+    """Remove a member and revoke their API keys. 409 for the last owner."""
     with request.database.write() as connection:
         members.remove(connection, _caller(request, connection, team_id), user_id)
     return MemberRemoved(deleted=True, user_id=user_id)

@@ -1,4 +1,4 @@
-"""/v1/projects: what a team works on."""
+"""/v1/projects: the projects that a team works on."""
 
 from litestar import Response, Router, delete, get, patch, post
 from litestar.params import JSONBody
@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType, structs
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Label, Name, Object, Slug, Wire
+from app.api.http.schemas import Label, Name, Object, Slug, Wire, changes_in, view_of
 from app.api.http.thread_pools import reading, writing
 from app.caller import MEMORIES_READ, MEMORIES_WRITE, TEAM_ADMIN
 from app.services.deletion import bulk_delete
@@ -16,7 +16,7 @@ from app.store.records import Project
 
 
 class ProjectCreate(Wire, frozen=True, kw_only=True):
-    """A project to make; a slug that is left out is made from the name."""
+    """A project to create. An omitted slug is derived from the name."""
 
     name: Name
     slug: Slug | None = None
@@ -25,7 +25,7 @@ class ProjectCreate(Wire, frozen=True, kw_only=True):
 
 
 class ProjectPatch(Wire, frozen=True, kw_only=True):
-    """What to change of a project."""
+    """The fields of a project to change."""
 
     name: Name | UnsetType = UNSET
     slug: Slug | UnsetType = UNSET
@@ -60,7 +60,7 @@ class ProjectPage(Wire, frozen=True, kw_only=True):
 
 
 class VectorLag(Wire, frozen=True, kw_only=True):
-    """What the vector index still waits for."""
+    """How far the vector index lags behind the memories."""
 
     pending: int
     failed: int
@@ -68,7 +68,7 @@ class VectorLag(Wire, frozen=True, kw_only=True):
 
 
 class StatsView(Wire, frozen=True, kw_only=True):
-    """What a project holds, in numbers. Days are UTC, bytes those of the stored text."""
+    """What a project contains, in numbers. Days are in UTC; `storageBytes` is the size of the stored text."""
 
     project_id: str
     memories: int
@@ -82,26 +82,26 @@ class StatsView(Wire, frozen=True, kw_only=True):
 
 
 class StatsReply(Wire, frozen=True, kw_only=True):
-    """The numbers of one project."""
+    """The statistics of one project."""
 
     stats: StatsView
 
 
 class ProjectDeleted(Wire, frozen=True, kw_only=True):
-    """The project is gone, with everything of it."""
+    """The project was deleted with everything in it."""
 
     deleted: bool
     id: str
 
 
 class PurgeCounts(Wire, frozen=True, kw_only=True):
-    """How much was removed."""
+    """How much was deleted."""
 
     memories: int
 
 
 class ProjectPurged(Wire, frozen=True, kw_only=True):
-    """The memories of the project are gone; the project stays."""
+    """The memories of the project were deleted, and the project was kept."""
 
     purged: bool
     project_id: str
@@ -111,16 +111,16 @@ class ProjectPurged(Wire, frozen=True, kw_only=True):
 @get("/projects", operation_id="listProjects", scope=MEMORIES_READ)
 @reading
 def list_projects(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None) -> ProjectPage:
-    """List the projects that the credential reaches, newest first."""
+    """List the projects that the credential can access, newest first."""
     with request.database.read() as connection:
-        page = projects.listing(connection, request.caller, limit=limit, cursor=cursor)
+        page = projects.list_page(connection, request.caller, limit=limit, cursor=cursor)
     return ProjectPage(projects=[_view(project) for project in page.rows], next_cursor=page.next_cursor)
 
 
 @post("/projects", operation_id="createProject", scope=MEMORIES_WRITE, idempotent=True, located=True)
 @writing
 def create_project(request: ApiRequest, data: JSONBody[ProjectCreate]) -> Response[ProjectReply]:
-    """Make a project; for team keys only. 409 when the slug or the root path is taken."""
+    """Create a project. The key must not be bound to a project itself. 409 if the slug or the root path is taken."""
 
     def act() -> Done[ProjectReply]:
         project = projects.create(connection, request.caller, **structs.asdict(data))
@@ -138,7 +138,7 @@ def create_project(request: ApiRequest, data: JSONBody[ProjectCreate]) -> Respon
 @get("/projects/{project_id:str}", operation_id="getProject", scope=MEMORIES_READ)
 @reading
 def get_project(request: ApiRequest, project_id: PathId) -> ProjectReply:
-    """Read a project."""
+    """Get a project."""
     with request.database.read() as connection:
         return _reply(projects.get(connection, request.caller, project_id))
 
@@ -146,37 +146,32 @@ def get_project(request: ApiRequest, project_id: PathId) -> ProjectReply:
 @get("/projects/{project_id:str}/stats", operation_id="getProjectStats", scope=MEMORIES_READ)
 @reading
 def get_project_stats(request: ApiRequest, project_id: PathId) -> StatsReply:
-    """Count what a project holds, by kind, type and day, and how far its vectors lag behind."""
+    """Get the statistics of a project: counts by kind, type and day, and how far its vectors lag behind."""
     with request.database.read() as connection:
-        found = stats.of_project(connection, request.caller, project_id)
-    lag = VectorLag(pending=found.pending, failed=found.failed, oldest_pending_seconds=found.oldest_pending_seconds)
-    counts = {name: getattr(found, name) for name in StatsView.__struct_fields__ if name != "vectors"}
-    return StatsReply(stats=StatsView(**counts, vectors=lag))
+        counts = stats.of_project(connection, request.caller, project_id)
+    return StatsReply(stats=view_of(StatsView, counts, vectors=view_of(VectorLag, counts)))
 
 
 @patch("/projects/{project_id:str}", operation_id="updateProject", scope=TEAM_ADMIN)
 @writing
 def update_project(request: ApiRequest, project_id: PathId, data: JSONBody[ProjectPatch]) -> ProjectReply:
-    """Change a project."""
-    changes = {name: value for name, value in structs.asdict(data).items() if value is not UNSET}
-    if "metadata" in changes:
-        changes["metadata"] = changes["metadata"] or {}
+    """Update a project."""
     with request.database.write() as connection:
-        return _reply(projects.change(connection, request.caller, project_id, changes))
+        return _reply(projects.change(connection, request.caller, project_id, changes_in(data, metadata={})))
 
 
 @delete("/projects/{project_id:str}", operation_id="deleteProject", scope=TEAM_ADMIN, status_code=200)
-@reading  # it takes the write lock batch by batch: among the writers it would keep them out until it is done
+@reading  # takes the write lock batch by batch; in the writers' pool it would block all other writes until done
 def delete_project(request: ApiRequest, project_id: PathId) -> ProjectDeleted:
-    """Delete a project with everything of it: sessions, events, memories, its keys."""
+    """Delete a project with everything in it: sessions, events, memories and API keys."""
     bulk_delete.remove_project(request.database, request.caller, project_id)
     return ProjectDeleted(deleted=True, id=project_id)
 
 
 @delete("/projects/{project_id:str}/memory", operation_id="purgeProjectMemory", scope=TEAM_ADMIN, status_code=200)
-@reading  # it takes the write lock batch by batch: among the writers it would keep them out until it is done
+@reading  # takes the write lock batch by batch; in the writers' pool it would block all other writes until done
 def purge_project_memory(request: ApiRequest, project_id: PathId) -> ProjectPurged:
-    """Delete every memory of a project; the project stays."""
+    """Delete all memories of a project. The project itself is kept."""
     removed = bulk_delete.remove_memories(request.database, request.caller, project_id)
     return ProjectPurged(purged=True, project_id=project_id, counts=PurgeCounts(memories=removed))
 

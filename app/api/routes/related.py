@@ -1,4 +1,4 @@
-"""/v1/memories/{id}/related: what belongs to a memory."""
+"""/v1/memories/{id}/related: memories related to a memory."""
 
 from typing import Annotated
 
@@ -7,26 +7,26 @@ from litestar.params import QueryParameter
 
 from app.api.http.parameters import PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Wire
+from app.api.http.schemas import Wire, view_of
 from app.api.http.thread_pools import searching
 from app.api.routes import search
-from app.api.routes.memories import MemoryView, memory_view
+from app.api.routes.memories import MemoryView
 from app.api.routes.search import SearchReport
 from app.caller import MEMORIES_READ
 from app.services.search import related
-from app.services.search.related import DEFAULT_LIMIT, MAX_LIMIT, Related, Why
+from app.services.search.related import DEFAULT_LIMIT, MAX_LIMIT, Related, Relation
 
 
 class RelatedMemory(MemoryView, frozen=True, kw_only=True):
-    """A memory that belongs to another one. `score` compares within one reply only."""
+    """A related memory. `score` is comparable within one reply only."""
 
     score: float
-    matched_by: list[Why]
+    matched_by: list[Relation]
     snippet: str | None
 
 
 class RelatedReply(Wire, frozen=True, kw_only=True):
-    """Related memories, best first, and how the search for similar ones came about."""
+    """Related memories, best first, and how the similar ones were searched for."""
 
     memories: list[RelatedMemory]
     search: SearchReport
@@ -38,23 +38,21 @@ def list_related(
     request: ApiRequest,
     memory_id: PathId,
     limit: Annotated[
-        int, QueryParameter(name="limit", ge=1, le=MAX_LIMIT, description="Memories to return.")
+        int, QueryParameter(name="limit", ge=1, le=MAX_LIMIT, description="Maximum number of memories.")
     ] = DEFAULT_LIMIT,
 ) -> RelatedReply:
-    """List what is related to a memory in its project: near in meaning, sharing its words, or beside it in its session.
+    """List the memories of the same project that are related to a memory.
 
-    Without the vector index, words and session alone speak; `search` says so.
+    They are similar in meaning, share words with it, or are adjacent in its session. Without the vector index, only
+    words and session count, and `search` says so.
     """
-    relations = related.to(request.parts.search, request.database, request.caller, memory_id, limit=limit)
-    return RelatedReply(
-        memories=[_related_memory(each) for each in relations.related], search=search.report(relations.found)
-    )
+    found = related.find(request.parts.search, request.database, request.caller, memory_id, limit=limit)
+    memories = [_related_memory(hit) for hit in found.related]
+    return RelatedReply(memories=memories, search=search.report(found.results))
 
 
 router = Router("/", route_handlers=[list_related], tags=["memories"])
 
 
-def _related_memory(each: Related) -> RelatedMemory:
-    return memory_view(
-        each.memory, RelatedMemory, score=each.score, matched_by=list(each.matched_by), snippet=each.snippet
-    )
+def _related_memory(hit: Related) -> RelatedMemory:
+    return view_of(RelatedMemory, hit.memory, score=hit.score, matched_by=list(hit.matched_by), snippet=hit.snippet)

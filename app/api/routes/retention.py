@@ -1,4 +1,4 @@
-"""/v1/projects/{id}/retention: which memories may go, and when."""
+"""/v1/projects/{id}/retention: which memories are removed, and when."""
 
 from typing import Annotated, Literal
 
@@ -17,10 +17,11 @@ from app.services.deletion.retention_rules import MAX_RULES, Days, Rule, Word
 
 
 class RetentionRule(Wire, frozen=True, kw_only=True, omit_defaults=True):
-    """A memory goes by a rule when it meets every condition of it; a pinned one never goes.
+    """A rule removes the memories that meet all of its conditions. Pinned memories are never removed.
 
-    `keepLast` spares the newest of the rule's kinds and types; `expireWhen` names words, in any script, of memories
-    that go once they are older than `afterDays`. One of `maxAgeDays`, `keepLast` and `expireWhen` is needed.
+    `keepLast` spares the newest memories of the rule's kinds and types. `expireWhen` lists words, in any script;
+    memories that contain one are removed once they are older than `afterDays`. At least one of `maxAgeDays`,
+    `keepLast` and `expireWhen` is required.
     """
 
     kinds: list[Literal["observation", "summary", "prompt", "manual"]] | None = None
@@ -32,7 +33,7 @@ class RetentionRule(Wire, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Retention(Wire, frozen=True, kw_only=True):
-    """The rules of a project; without any, nothing is ever removed."""
+    """The retention rules of a project. Without rules, nothing is ever removed."""
 
     rules: Annotated[list[RetentionRule], Meta(max_length=MAX_RULES)]
 
@@ -40,7 +41,7 @@ class Retention(Wire, frozen=True, kw_only=True):
 @get("/projects/{project_id:str}/retention", operation_id="getRetention", scope=TEAM_ADMIN)
 @reading
 def get_retention(request: ApiRequest, project_id: PathId) -> Retention:
-    """Read the rules of retention of a project."""
+    """Get the retention rules of a project."""
     with request.database.read() as connection:
         return _reply(retention.get(connection, request.caller, project_id))
 
@@ -48,7 +49,7 @@ def get_retention(request: ApiRequest, project_id: PathId) -> Retention:
 @put("/projects/{project_id:str}/retention", operation_id="setRetention", scope=TEAM_ADMIN)
 @writing
 def set_retention(request: ApiRequest, project_id: PathId, data: JSONBody[Retention]) -> Retention:
-    """Replace the rules of retention of a project; the server applies them daily."""
+    """Replace the retention rules of a project. The server applies them daily."""
     rules = [Rule(**msgspec.structs.asdict(rule)) for rule in data.rules]
     with request.database.write() as connection:
         return _reply(retention.put(connection, request.caller, project_id, rules))

@@ -8,30 +8,20 @@ from msgspec import Meta
 
 from app.api.http import counters
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import EpochMs, Id, Label, Text, Wire
+from app.api.http.schemas import EpochMs, Id, Label, Text, Wire, view_of
 from app.api.http.thread_pools import searching
-from app.api.routes.memories import Kind, MemoryView, memory_view
+from app.api.routes.memories import Kind, MemoryView
 from app.caller import MEMORIES_READ
 from app.errors import Invalid
-from app.services.search.engine import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    Asked,
-    FallbackReason,
-    Found,
-    Hit,
-    Leg,
-    Mode,
-    OrderBy,
-    Strategy,
-)
-from app.store.fulltext import Filters
+from app.services.search.query import DEFAULT_LIMIT, MAX_LIMIT, Mode, OrderBy, SearchParams
+from app.services.search.results import FallbackReason, Hit, Retriever, SearchResults, Strategy
+from app.store.fulltext import MemoryFilters
 
 MAX_PROJECTS = 50
 
 
 class FilterSet(Wire, frozen=True, kw_only=True):
-    """Which memories are meant. Times are half open: `createdAfter` ≤ t < `createdBefore`."""
+    """Which memories to consider. Time ranges are half-open: `createdAfter` ≤ t < `createdBefore`."""
 
     project_id: Id | None = None
     project_ids: Annotated[list[Id], Meta(min_length=1, max_length=MAX_PROJECTS)] | None = None
@@ -46,13 +36,13 @@ class FilterSet(Wire, frozen=True, kw_only=True):
 
 
 class FilterFields(FilterSet, frozen=True, kw_only=True):
-    """The filters of search and context. Times are half open: `createdAfter` ≤ t < `createdBefore`."""
+    """The filters of search and context. Time ranges are half-open: `createdAfter` ≤ t < `createdBefore`."""
 
     min_score: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
 
 
 class SearchRequest(FilterFields, frozen=True, kw_only=True):
-    """A search. Whatever `query` holds is searched for as text; it may be left out when a filter is given."""
+    """A search. `query` is plain text, without operators; it may be omitted if a filter is given."""
 
     query: Text | None = None
     mode: Mode = "auto"
@@ -63,25 +53,25 @@ class SearchRequest(FilterFields, frozen=True, kw_only=True):
 
 
 class LegShare(Wire, frozen=True, kw_only=True):
-    """What one leg said of a memory."""
+    """How one retriever (keyword or semantic search) ranked a memory."""
 
-    leg: Leg
+    leg: Retriever
     rank: int
     score: float
     weight: float
 
 
 class FoundMemory(MemoryView, frozen=True, kw_only=True):
-    """A memory that was found. `score` compares within one reply only; `explain` is there when it was asked for."""
+    """A search hit. `score` is comparable within one reply only; `explain` is null unless requested."""
 
     score: float
-    matched_by: list[Leg]
+    matched_by: list[Retriever]
     snippet: str | None
     explain: list[LegShare] | None
 
 
 class SearchReport(Wire, frozen=True, kw_only=True):
-    """How the answer came about. `notice` says to a person what is missing from it, if anything is."""
+    """How the results were obtained. `notice` tells people what is missing from them, if anything."""
 
     strategy: Strategy
     degraded: bool
@@ -93,7 +83,7 @@ class SearchReport(Wire, frozen=True, kw_only=True):
 
 
 class SearchReply(Wire, frozen=True, kw_only=True):
-    """A page of what was found."""
+    """A page of search results."""
 
     memories: list[FoundMemory]
     search: SearchReport
@@ -103,8 +93,8 @@ class SearchReply(Wire, frozen=True, kw_only=True):
 @post("/search", operation_id="searchMemories", scope=MEMORIES_READ, status_code=200)
 @searching
 def search_memories(request: ApiRequest, data: JSONBody[SearchRequest]) -> SearchReply:
-    """Find memories by words and meaning, best first; without a query, list what the filters let through."""
-    asked = Asked(
+    """Find memories by words and meaning, best first. Without a query, list the memories that match the filters."""
+    params = SearchParams(
         project_ids=project_ids(data),
         query=data.query,
         mode=data.mode,
@@ -115,9 +105,9 @@ def search_memories(request: ApiRequest, data: JSONBody[SearchRequest]) -> Searc
         min_score=data.min_score,
         explain=data.explain,
     )
-    found = request.parts.search.search(request.database, request.caller, asked)
+    results = request.parts.search.search(request.database, request.caller, params)
     return SearchReply(
-        memories=[found_memory(hit) for hit in found.hits], search=report(found), next_cursor=found.next_cursor
+        memories=[found_memory(hit) for hit in results.hits], search=report(results), next_cursor=results.next_cursor
     )
 
 
@@ -125,15 +115,15 @@ router = Router("/", route_handlers=[search_memories], tags=["search"])
 
 
 def project_ids(data: FilterSet) -> tuple[str, ...]:
-    """Return the projects a body names; none means the credential's own."""
+    """Return the projects that a body names; none means all that the credential can access."""
     if data.project_id is not None and data.project_ids is not None:
-        raise Invalid.field("body.projectIds", "name projectId or projectIds, not both")
+        raise Invalid.field("body.projectIds", "must not be combined with projectId")
     return tuple(data.project_ids or ([data.project_id] if data.project_id is not None else []))
 
 
-def filters(data: FilterSet) -> Filters:
+def filters(data: FilterSet) -> MemoryFilters:
     """Return the filters of a body."""
-    return Filters(
+    return MemoryFilters(
         kinds=tuple(data.kinds or ()),
         types=tuple(data.types or ()),
         concepts=tuple(data.concepts or ()),
@@ -146,27 +136,27 @@ def filters(data: FilterSet) -> Filters:
 
 
 def found_memory(hit: Hit) -> FoundMemory:
-    """Return a hit as it travels."""
-    shares = [LegShare(leg=s.leg, rank=s.rank, score=s.score, weight=s.weight) for s in hit.shares]
-    return memory_view(
-        hit.memory,
+    """Return a search hit as it is sent."""
+    explanation = [view_of(LegShare, each, leg=each.retriever) for each in hit.contributions]
+    return view_of(
         FoundMemory,
+        hit.memory,
         score=hit.score,
         matched_by=list(hit.matched_by),
         snippet=hit.snippet,
-        explain=shares or None,
+        explain=explanation or None,
     )
 
 
-def report(found: Found) -> SearchReport:
-    """Return how a search came about, as it travels, and count it."""
-    counters.SEARCHES.labels(found.strategy, str(found.degraded).lower(), found.fallback_reason or "").inc()
+def report(results: SearchResults) -> SearchReport:
+    """Return how the results were obtained, as it is sent, and count the search in the metrics."""
+    counters.SEARCHES.labels(results.strategy, str(results.degraded).lower(), results.fallback_reason or "").inc()
     return SearchReport(
-        strategy=found.strategy,
-        degraded=found.degraded,
-        chroma_available=found.chroma_available,
-        fallback_reason=found.fallback_reason,
-        notice=found.notice,
-        result_count=len(found.hits),
-        duration_ms=found.duration_ms,
+        strategy=results.strategy,
+        degraded=results.degraded,
+        chroma_available=results.chroma_available,
+        fallback_reason=results.fallback_reason,
+        notice=results.notice,
+        result_count=len(results.hits),
+        duration_ms=results.duration_ms,
     )

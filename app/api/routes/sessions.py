@@ -15,7 +15,7 @@ from app.store.records import Session
 
 
 class SessionStart(LenientWire, frozen=True, kw_only=True):
-    """A run that begins, under the ids that its client has for it. Unknown keys are ignored."""
+    """A session to start, with the ids that the client uses for it. Unknown keys are ignored."""
 
     project_id: Id
     external_session_id: Label | None = None
@@ -30,7 +30,7 @@ class SessionStart(LenientWire, frozen=True, kw_only=True):
 
 
 class SessionEnd(LenientWire, frozen=True, kw_only=True):
-    """Nothing needs to be said about an end. Unknown keys are ignored."""
+    """An optional, empty body. Unknown keys are ignored."""
 
 
 class SessionView(Wire, frozen=True, kw_only=True):
@@ -71,10 +71,13 @@ class SessionPage(Wire, frozen=True, kw_only=True):
 )
 @writing
 def start_session(request: ApiRequest, data: JSONBody[SessionStart]) -> Response[SessionReply]:
-    """Begin a session, or return the standing one (200) when its ids are known; ids that come later complete it."""
+    """Start a session, or return the existing one with 200 if its ids are known.
+
+    Ids that are sent later are added to the session.
+    """
 
     def act() -> Done[SessionReply]:
-        session, is_new = sessions.start(connection, request.caller, sessions.Start(**structs.asdict(data)))
+        session, is_new = sessions.start(connection, request.caller, sessions.NewSession(**structs.asdict(data)))
         location = {"Location": f"/v1/sessions/{session.id}"}
         return Done([session.id], 201 if is_new else 200, _reply(session), location)
 
@@ -91,15 +94,15 @@ def list_sessions(
 ) -> SessionPage:
     """List sessions, newest first."""
     with request.database.read() as connection:
-        page = sessions.listing(connection, request.caller, project_id=project_id, limit=limit, cursor=cursor)
+        page = sessions.list_page(connection, request.caller, project_id=project_id, limit=limit, cursor=cursor)
     return SessionPage(sessions=[session_view(session) for session in page.rows], next_cursor=page.next_cursor)
 
 
 @get("/sessions/{session_id:str}", operation_id="getSession", scope=MEMORIES_READ)
 @reading
 def get_session(request: ApiRequest, session_id: PathId) -> SessionReply:
-    """Read a session."""
-    with request.database.glance() as connection:
+    """Get a session."""
+    with request.database.read_one() as connection:
         return _reply(sessions.get(connection, request.caller, session_id))
 
 
@@ -110,7 +113,7 @@ def get_session(request: ApiRequest, session_id: PathId) -> SessionReply:
 def end_session(
     request: ApiRequest, session_id: PathId, data: JSONBody[SessionEnd | None] = None
 ) -> Response[SessionReply]:
-    """End a session; the first end time stands."""
+    """End a session. Ending it again keeps the first end time."""
 
     def act() -> Done[SessionReply]:
         return Done([session_id], 200, _reply(sessions.end(connection, request.caller, session_id)))
@@ -125,7 +128,7 @@ router = Router("/", route_handlers=[start_session, list_sessions, get_session, 
 
 
 def session_view(session: Session) -> SessionView:
-    """Return a session as it travels."""
+    """Return a session as it is sent."""
     return SessionView(**structs.asdict(session))
 
 

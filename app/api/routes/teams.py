@@ -1,4 +1,4 @@
-"""/v1/teams: the tenants of this server. A key of a team sees its own."""
+"""/v1/teams: the tenants of this server. A team's key sees its own team only."""
 
 from litestar import Response, Router, delete, get, patch, post
 from litestar.params import JSONBody
@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType, structs
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Name, Object, Wire
+from app.api.http.schemas import Name, Object, Wire, changes_in
 from app.api.http.thread_pools import reading, writing
 from app.caller import SERVER_ADMIN
 from app.services.identity import teams
@@ -15,7 +15,7 @@ from app.store.records import Team
 
 
 class TeamCreate(Wire, frozen=True, kw_only=True):
-    """A team to make; a slug that is left out is made from the name."""
+    """A team to create. An omitted slug is derived from the name."""
 
     name: Name
     slug: Name | None = None
@@ -23,7 +23,7 @@ class TeamCreate(Wire, frozen=True, kw_only=True):
 
 
 class TeamPatch(Wire, frozen=True, kw_only=True):
-    """What to change of a team."""
+    """The fields of a team to change."""
 
     name: Name | UnsetType = UNSET
     slug: Name | UnsetType = UNSET
@@ -55,7 +55,7 @@ class TeamPage(Wire, frozen=True, kw_only=True):
 
 
 class TeamDeleted(Wire, frozen=True, kw_only=True):
-    """The team is gone, with everything of it."""
+    """The team was deleted with everything in it."""
 
     deleted: bool
     id: str
@@ -64,16 +64,16 @@ class TeamDeleted(Wire, frozen=True, kw_only=True):
 @get("/teams", operation_id="listTeams")
 @reading
 def list_teams(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None) -> TeamPage:
-    """List the teams that the credential sees: all with server:admin, else its own."""
+    """List the teams that the credential can see: all of them with `server:admin`, otherwise its own."""
     with request.database.read() as connection:
-        page = teams.listing(connection, request.caller, limit=limit, cursor=cursor)
+        page = teams.list_page(connection, request.caller, limit=limit, cursor=cursor)
     return TeamPage(teams=[_view(team) for team in page.rows], next_cursor=page.next_cursor)
 
 
 @post("/teams", operation_id="createTeam", scope=SERVER_ADMIN, idempotent=True, located=True)
 @writing
 def create_team(request: ApiRequest, data: JSONBody[TeamCreate]) -> Response[TeamReply]:
-    """Make a team. 409 when the slug is taken."""
+    """Create a team. 409 if the slug is taken."""
 
     def act() -> Done[TeamReply]:
         team = teams.create(connection, request.caller, **structs.asdict(data))
@@ -91,7 +91,7 @@ def create_team(request: ApiRequest, data: JSONBody[TeamCreate]) -> Response[Tea
 @get("/teams/{team_id:str}", operation_id="getTeam")
 @reading
 def get_team(request: ApiRequest, team_id: PathId) -> TeamReply:
-    """Read a team."""
+    """Get a team."""
     with request.database.read() as connection:
         return _reply(teams.get(connection, request.caller, team_id))
 
@@ -99,19 +99,19 @@ def get_team(request: ApiRequest, team_id: PathId) -> TeamReply:
 @patch("/teams/{team_id:str}", operation_id="updateTeam")
 @writing
 def update_team(request: ApiRequest, team_id: PathId, data: JSONBody[TeamPatch]) -> TeamReply:
-    """Change a team: with server:admin, or with team:admin one's own."""
-    changes = {name: value for name, value in structs.asdict(data).items() if value is not UNSET}
-    if "metadata" in changes:
-        changes["metadata"] = changes["metadata"] or {}
+    """Update a team. Requires `server:admin`, or `team:admin` for your own team."""
     with request.database.write() as connection:
-        return _reply(teams.change(connection, request.caller, team_id, changes))
+        return _reply(teams.change(connection, request.caller, team_id, changes_in(data, metadata={})))
 
 
 @delete("/teams/{team_id:str}", operation_id="deleteTeam", status_code=200)
 async def delete_team(request: ApiRequest, team_id: PathId) -> TeamDeleted:
-    """Delete a team with everything of it; an owner may, or server:admin. Interrupted, it can be asked for again."""
+    """Delete a team with everything in it. Requires an owner of the team, or `server:admin`.
+
+    If the request is interrupted, send it again to finish.
+    """
     write = request.parts.workers.write
-    while await write(lambda: _remove_some(request, team_id)):  # in between, others get their turn to write
+    while await write(lambda: _remove_some(request, team_id)):  # other writers get their turn in between
         pass
     await write(lambda: _remove(request, team_id))
     return TeamDeleted(deleted=True, id=team_id)
@@ -119,7 +119,7 @@ async def delete_team(request: ApiRequest, team_id: PathId) -> TeamDeleted:
 
 def _remove_some(request: ApiRequest, team_id: str) -> int:
     with request.database.write() as connection:
-        return teams.remove_some(connection, request.caller, team_id)
+        return teams.delete_batch(connection, request.caller, team_id)
 
 
 def _remove(request: ApiRequest, team_id: str) -> None:

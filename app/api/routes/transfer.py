@@ -1,4 +1,4 @@
-"""/v1/projects/{id}/export and /import: everything of a project, out and in as a stream of lines."""
+"""/v1/projects/{id}/export and /import: a whole project as a stream of NDJSON."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -21,13 +21,13 @@ from app.store.records import Project
 
 NDJSON: Final = "application/x-ndjson"
 _IS_NDJSON: Final = re.compile(r"^application/x-ndjson\s*(;\s*charset=\"?utf-8\"?\s*)?$", re.IGNORECASE)
-_MOST_EXPORTS: Final = 2
-"""Each keeps a snapshot, and with it one of the readers' connections, for as long as its client takes."""
+_MAX_EXPORTS: Final = 2
+"""Each holds a snapshot, and with it a reader connection, until its client has received everything."""
 _open_exports: Final[set[str]] = set()
 
 
 class ImportReport(Wire, frozen=True, kw_only=True):
-    """What an import did, in sessions, events and memories: each is in exactly one of the counts."""
+    """The result of an import. Each session, event and memory is in exactly one of the counts."""
 
     created: int
     skipped: int
@@ -36,11 +36,11 @@ class ImportReport(Wire, frozen=True, kw_only=True):
 
 @get("/projects/{project_id:str}/export", operation_id="exportProject", scope=TEAM_ADMIN, produces=NDJSON)
 async def export_project(request: ApiRequest, project_id: PathId) -> Stream:
-    """Take a project out: its sessions, events, memories, sources and rules, as of one moment, one JSON a line."""
-    if len(_open_exports) >= _MOST_EXPORTS:
-        raise Unavailable("Other exports are running; try again when they are done.", retry_after_seconds=10)
-    wanted = await request.parts.workers.write(partial(_chosen, request, project_id))
-    return Stream(_stream(request, wanted), media_type=NDJSON)
+    """Export a project as of one moment: sessions, events, memories, sources and rules, one JSON object per line."""
+    if len(_open_exports) >= _MAX_EXPORTS:
+        raise Unavailable("Too many exports are running. Try again when one has finished.", retry_after_seconds=10)
+    projects_to_export = await request.parts.workers.write(partial(_record_export, request, project_id))
+    return Stream(_stream(request, projects_to_export), media_type=NDJSON)
 
 
 @post(
@@ -54,17 +54,17 @@ async def export_project(request: ApiRequest, project_id: PathId) -> Stream:
     request_max_body_size=None,
 )
 async def import_project(request: ApiRequest, project_id: PathId) -> ImportReport:
-    """Bring an export of one project into this one. The same file again creates nothing."""
-    work = request.parts.workers.write
+    """Import the export of a project into this one. Importing the same file again creates nothing."""
+    in_writer = request.parts.workers.write
     await request.parts.workers.read(partial(_require, request, project_id))
     run = importing.Import(request.database, request.caller, into_project_id=project_id)
     try:
         batches = ndjson.Batches(_decode, run.report)
-        async for piece in request.stream():
-            for batch in batches.feed(piece):
-                await work(partial(run.take, batch))
+        async for chunk in request.stream():
+            for batch in batches.feed(chunk):
+                await in_writer(partial(run.import_batch, batch))
         for batch in batches.rest():
-            await work(partial(run.take, batch))
+            await in_writer(partial(run.import_batch, batch))
         report = run.finish()
     finally:
         run.close()
@@ -74,11 +74,11 @@ async def import_project(request: ApiRequest, project_id: PathId) -> ImportRepor
 router = Router("/", route_handlers=[export_project, import_project], tags=["projects"])
 
 
-def _chosen(request: ApiRequest, project_id: str) -> list[Project]:
+def _record_export(request: ApiRequest, project_id: str) -> list[Project]:
     with request.database.write() as connection:
-        wanted = exporting.chosen(connection, request.caller, project_id)
-        exporting.note(connection, request.caller, wanted)
-    return wanted
+        selected = exporting.select_projects(connection, request.caller, project_id)
+        exporting.record_export(connection, request.caller, selected)
+    return selected
 
 
 def _require(request: ApiRequest, project_id: str) -> None:
@@ -91,14 +91,14 @@ def _decode(line: bytes) -> Record:
     return decoded
 
 
-async def _stream(request: ApiRequest, wanted: list[Project]) -> AsyncGenerator[bytes, None]:
-    """Read the next piece when the client has taken the last one; the snapshot ends with the stream."""
-    chunks = exporting.chunks(request.database, request.caller, wanted)
+async def _stream(request: ApiRequest, selected: list[Project]) -> AsyncGenerator[bytes, None]:
+    """Read a chunk whenever the client has taken the previous one; the snapshot ends with the stream."""
+    chunks = exporting.chunks(request.database, request.caller, selected)
     request_id = request.scope["state"]["request_id"]
     _open_exports.add(request_id)
     try:
-        while piece := await request.parts.workers.read(partial(next, chunks, b"")):
-            yield piece
+        while chunk := await request.parts.workers.read(partial(next, chunks, b"")):
+            yield chunk
     finally:
         chunks.close()
         _open_exports.discard(request_id)

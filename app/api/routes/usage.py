@@ -1,4 +1,4 @@
-"""/v1/usage: how many requests of which kind the team made in a month."""
+"""/v1/usage: how many requests of each kind the team made in a month."""
 
 from functools import partial
 from typing import Annotated
@@ -15,7 +15,9 @@ from app.services.quotas import rate_limit, usage
 Month = Annotated[
     str | None,
     QueryParameter(
-        name="month", pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$", description="`2026-11`, UTC; the current one by default."
+        name="month",
+        pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$",
+        description="The month in UTC, e.g. `2026-11`; the current month by default.",
     ),
 ]
 
@@ -30,7 +32,7 @@ class UsageKinds(Wire, frozen=True, kw_only=True):
 
 
 class UsageReply(Wire, frozen=True, kw_only=True):
-    """A month of a team, or of the project that the credential is bound to."""
+    """One month's requests of the team, or of the project that the credential is bound to."""
 
     month: str
     requests: UsageKinds
@@ -39,15 +41,18 @@ class UsageReply(Wire, frozen=True, kw_only=True):
 
 @get("/usage", operation_id="getUsage", scope=AUDIT_READ)
 async def get_usage(request: ApiRequest, month: Month = None) -> UsageReply:
-    """Count the month's requests of all keys, revoked ones too. What other processes counted may lag by a second."""
+    """Count a month's requests of all keys, including revoked ones.
+
+    Requests counted by other processes of the server may appear up to a second late.
+    """
     await request.parts.metering.tell(request.parts.workers)
     return await request.parts.workers.read(partial(_usage, request, month or rate_limit.month(now_ms())))
 
 
 def _usage(request: ApiRequest, month: str) -> UsageReply:
-    with request.parts.database.read() as connection:  # also for a key over its quota: here it sees why
-        found = usage.totals(connection, request.caller, month)
-    return UsageReply(month=month, requests=UsageKinds(**found), total=sum(found.values()))
+    with request.parts.database.read() as connection:  # unlike request.database, open to keys that are over their quota
+        totals = usage.totals(connection, request.caller, month)
+    return UsageReply(month=month, requests=UsageKinds(**totals), total=sum(totals.values()))
 
 
 router = Router("/", route_handlers=[get_usage], tags=["usage"])

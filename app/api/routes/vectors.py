@@ -1,37 +1,40 @@
-"""/v1/vectors and /v1/operations: how the vector index stands, and its repairs."""
+"""/v1/vectors and /v1/operations: the state of the vector index, and the jobs that repair it."""
 
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Final, Literal
 
 from litestar import Response, Router, get, post
 from litestar.params import JSONBody, QueryParameter
-from msgspec import structs
 
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import PathId, ProjectId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Id, Object, Wire
+from app.api.http.schemas import Id, Object, Wire, view_of
 from app.api.http.thread_pools import reading, writing
 from app.caller import MEMORIES_READ, SERVER_ADMIN, TEAM_ADMIN
 from app.services.operations import jobs, vectors
 from app.services.operations.jobs import Operation, Status
-from app.services.operations.vectors import ProjectStatus, Repair
+from app.services.operations.vectors import Repair
 from app.vectors.index import VectorState
-from app.vectors.probe import Probed, Stage
+from app.vectors.probe import Stage
 
 Deep = Annotated[
-    int, QueryParameter(name="deep", ge=0, le=1, description="1: also try to connect, list, embed and query.")
+    int,
+    QueryParameter(
+        name="deep", ge=0, le=1, description="`1`: also test the index by connecting, listing, embedding and querying."
+    ),
 ]
 
 
 class VectorRepair(Wire, frozen=True, kw_only=True):
-    """What to repair: one project, or all that the credential reaches. `dryRun` counts and changes nothing."""
+    """What to repair: one project, or all that the credential can access. `dryRun` counts without changing anything."""
 
     project_id: Id | None = None
     dry_run: bool = False
 
 
 class VectorProject(Wire, frozen=True, kw_only=True):
-    """How far a project is mirrored, in memories; `skipped` have no text that could be embedded."""
+    """How many of a project's memories are indexed. `skipped` ones have no text to embed."""
 
     project_id: str
     collection: str
@@ -44,7 +47,7 @@ class VectorProject(Wire, frozen=True, kw_only=True):
 
 
 class VectorProbe(Wire, frozen=True, kw_only=True):
-    """How far a try came: `stage` is `done`, or the one that failed; times are milliseconds by stage."""
+    """The result of a test. `stage` is `done` or the stage that failed; `milliseconds` are by stage."""
 
     ok: bool
     stage: Stage
@@ -53,7 +56,7 @@ class VectorProbe(Wire, frozen=True, kw_only=True):
 
 
 class VectorStatus(Wire, frozen=True, kw_only=True):
-    """How the vector index stands."""
+    """The state of the vector index."""
 
     mode: Literal["embedded", "http", "off"]
     state: VectorState
@@ -65,7 +68,7 @@ class VectorStatus(Wire, frozen=True, kw_only=True):
 
 
 class OperationView(Wire, frozen=True, kw_only=True):
-    """Long work in the background; `result` has its counts once it is done."""
+    """A background job. `result` holds its counts once it is done."""
 
     id: str
     kind: str
@@ -87,7 +90,7 @@ class OperationReply(Wire, frozen=True, kw_only=True):
 @get("/vectors/status", operation_id="getVectorStatus", scope=MEMORIES_READ, or_scope=SERVER_ADMIN)
 @reading
 def get_vector_status(request: ApiRequest, project_id: ProjectId = None, deep: Deep = 0) -> VectorStatus:
-    """Say how the vector index stands, and how far each project is mirrored. Only `deep=1` waits for the index."""
+    """Get the state of the vector index and of each project in it. Only `deep=1` waits for the index."""
     index = request.parts.vectors
     with request.database.read() as connection:
         status = vectors.status(connection, request.caller, index, project_id=project_id)
@@ -97,57 +100,39 @@ def get_vector_status(request: ApiRequest, project_id: ProjectId = None, deep: D
         model=status.model,
         backoff_seconds=status.backoff_seconds,
         last_error=status.last_error,
-        projects=[_project(project) for project in status.projects],
-        probe=_probe(index.probe()) if deep and index else None,
+        projects=[view_of(VectorProject, project) for project in status.projects],
+        probe=view_of(VectorProbe, index.probe()) if deep and index else None,
     )
 
 
-@post(
-    "/vectors/backfill",
-    operation_id="backfillVectors",
-    scope=TEAM_ADMIN,
-    or_scope=SERVER_ADMIN,
-    idempotent=True,
-    status_code=202,
-)
+_post_repair: Final = partial(post, scope=TEAM_ADMIN, or_scope=SERVER_ADMIN, idempotent=True, status_code=202)
+
+
+@_post_repair("/vectors/backfill", operation_id="backfillVectors")
 @writing
 def backfill_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
-    """Mirror every memory again, also those that were set aside; what is unchanged is not embedded again."""
-    return _ask(request, "backfill", data)
+    """Index every memory again, including those that failed before. Unchanged text is not embedded again."""
+    return _start(request, "backfill", data)
 
 
-@post(
-    "/vectors/rebuild",
-    operation_id="rebuildVectors",
-    scope=TEAM_ADMIN,
-    or_scope=SERVER_ADMIN,
-    idempotent=True,
-    status_code=202,
-)
+@_post_repair("/vectors/rebuild", operation_id="rebuildVectors")
 @writing
 def rebuild_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
-    """Make collections anew while the old ones answer."""
-    return _ask(request, "rebuild", data)
+    """Build new collections while the old ones keep serving searches."""
+    return _start(request, "rebuild", data)
 
 
-@post(
-    "/vectors/verify",
-    operation_id="verifyVectors",
-    scope=TEAM_ADMIN,
-    or_scope=SERVER_ADMIN,
-    idempotent=True,
-    status_code=202,
-)
+@_post_repair("/vectors/verify", operation_id="verifyVectors")
 @writing
 def verify_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
-    """Compare the index with the memories by id and content, and repair what differs."""
-    return _ask(request, "verify", data)
+    """Compare the index with the memories by id and content, and repair the differences."""
+    return _start(request, "verify", data)
 
 
 @get("/operations/{operation_id:str}", operation_id="getOperation", scope=TEAM_ADMIN, or_scope=SERVER_ADMIN)
 @reading
 def get_operation(request: ApiRequest, operation_id: PathId) -> OperationReply:
-    """Return an operation: how far it is, and its result."""
+    """Get an operation: its progress and its result."""
     with request.database.read() as connection:
         return _reply(jobs.get(connection, request.caller, operation_id))
 
@@ -159,9 +144,9 @@ router = Router(
 )
 
 
-def _ask(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[OperationReply]:
+def _start(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[OperationReply]:
     def act() -> Done[OperationReply]:
-        asked = vectors.request(
+        operation = vectors.request(
             connection,
             request.caller,
             repair,
@@ -169,7 +154,7 @@ def _ask(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[Op
             project_id=data.project_id,
             dry_run=data.dry_run,
         )
-        return Done([asked.id], 202, _reply(asked))
+        return Done([operation.id], 202, _reply(operation))
 
     def recall(ids: list[str]) -> OperationReply:
         return _reply(jobs.get(connection, request.caller, ids[0]))
@@ -178,15 +163,5 @@ def _ask(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[Op
         return once(request, connection, act=act, recall=recall)
 
 
-def _project(project: ProjectStatus) -> VectorProject:
-    return VectorProject(**{name: getattr(project, name) for name in VectorProject.__struct_fields__})
-
-
-def _probe(probed: Probed) -> VectorProbe:
-    return VectorProbe(ok=probed.ok, stage=probed.stage, error=probed.error, milliseconds=probed.milliseconds)
-
-
 def _reply(operation: Operation) -> OperationReply:
-    shown = structs.asdict(operation)
-    view = {name: shown[name] for name in OperationView.__struct_fields__}
-    return OperationReply(operation=OperationView(**{**view, "result": operation.result or None}))
+    return OperationReply(operation=view_of(OperationView, operation, result=operation.result or None))
