@@ -1,6 +1,6 @@
-"""The contract: what Litestar derives from the handlers, completed with errors, headers and security.
+"""The OpenAPI document: what Litestar derives from the handlers, completed with errors, headers and security.
 
-Litestar knows the routes, msgspec the bodies; which errors a route answers with follows from what it takes.
+Litestar knows the routes and msgspec the bodies; the errors of a route are derived from what it takes.
 """
 
 import base64
@@ -17,17 +17,17 @@ from litestar.openapi import OpenAPIConfig
 from litestar.routes import HTTPRoute
 from litestar.static_files import create_static_files_router
 
-from app.api.openapi import examples, parts
-from app.version import NAME, VERSION
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import LenientWire, Wire
+from app.api.openapi import examples, parts
+from app.version import NAME, VERSION
 
 _REF: Final = "#/components/schemas/{name}"
 _SNAKE: Final = re.compile(r"_([a-z])")
 NDJSON: Final = "application/x-ndjson"
 _TEXT: Final = {"schema": {"type": "string"}, "example": "cmem_memories 214.0"}
 _LINES: Final = {
-    "schema": {"type": "string", "description": "One JSON object a line."},
+    "schema": {"type": "string", "description": "One JSON object per line."},
     "example": '{"record":"header"}',
 }
 _SENTENCE_END: Final = re.compile(r"[.:;]\s")
@@ -43,7 +43,7 @@ CONFIG: Final = OpenAPIConfig(
 
 
 def document(app: Litestar) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of an app. Bodies are described by msgspec, which also decodes them."""
+    """Return the OpenAPI 3.1 document of an app. The schemas come from msgspec, which also decodes the bodies."""
     schema = app.openapi_schema.to_schema()
     components = _components()
     paths = {}
@@ -85,7 +85,7 @@ def _structs(*bases: Any) -> list[type]:
 
 
 def _clarify(schema: Any) -> None:
-    """Say what generators would guess wrongly: the type of an enum, open objects, that a default makes optional."""
+    """State what client generators would guess wrong: types of enums, open objects, fields with defaults."""
     if isinstance(schema, list):
         for each in schema:
             _clarify(each)
@@ -97,18 +97,18 @@ def _clarify(schema: Any) -> None:
         schema.setdefault("additionalProperties", True)
     for name, field in schema.get("properties", {}).items():
         schema["properties"][name] = _without_default(field)
-    for part in list(schema.values()):
-        _clarify(part)
+    for value in list(schema.values()):
+        _clarify(value)
 
 
 def _without_default(field: dict[str, Any]) -> dict[str, Any]:
-    """Say a default in words: from the keyword, generators of TypeScript conclude that the field must be sent."""
+    """Move a default to the description: given the keyword, TypeScript generators make the field required."""
     if "default" not in field:
         return field
     rest = {key: value for key, value in field.items() if key != "default"}
     if field["default"] in (None, [], {}):
         return rest
-    described = " ".join(filter(None, (rest.get("description"), f"`{_json(field['default'])}` when left out.")))
+    described = " ".join(filter(None, (rest.get("description"), f"Default: `{_json(field['default'])}`.")))
     return {**rest, "description": described}
 
 
@@ -117,7 +117,7 @@ def _json(value: Any) -> str:
 
 
 def _reachable(node: Any, components: dict[str, Any], seen: set[str] | None = None) -> Iterator[str]:
-    """Yield the components that something refers to, directly or through others."""
+    """Yield the components that a node refers to, directly or through others."""
     seen = set() if seen is None else seen
     if isinstance(node, dict):
         name = str(node.get("$ref", "")).removeprefix(_REF.format(name=""))
@@ -132,7 +132,7 @@ def _reachable(node: Any, components: dict[str, Any], seen: set[str] | None = No
 
 
 def _completed(operation: dict[str, Any], handler: HTTPRouteHandler, components: dict[str, Any]) -> dict[str, Any]:
-    """Return an operation in reading order, with everything that a client has to know."""
+    """Return an operation in reading order, with everything that a client needs to know."""
     summary, opt = _SENTENCE_END.split(operation["description"] + " ")[0], handler.opt
     complete = {
         "operationId": operation["operationId"],
@@ -147,8 +147,8 @@ def _completed(operation: dict[str, Any], handler: HTTPRouteHandler, components:
     if opt.get("idempotent"):
         complete["parameters"].append(parts.IDEMPOTENCY_KEY)
     if scope := opt.get("scope"):
-        instead = f"; about the whole server `{other}`" if (other := opt.get("or_scope")) else ""
-        complete["description"] += f" Needs `{scope}`{instead}."
+        alternative = f", or `{other}` for the whole server" if (other := opt.get("or_scope")) else ""
+        complete["description"] += f" Requires `{scope}`{alternative}."
     return {key: value for key, value in complete.items() if value or key == "security"}
 
 
@@ -170,7 +170,7 @@ def _request_body(
 
 
 def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
-    """Say what may be sent: a query has no null, and the limits are whole numbers."""
+    """Return a parameter without null, which no query can express, and with integer limits for integers."""
     schema = dict(parameter["schema"])
     schema.pop("description", None)
     alternatives = [each for each in schema.pop("oneOf", ()) if each.get("type") != "null"]
@@ -190,23 +190,23 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
 
 def _responses(operation: dict[str, Any], handler: HTTPRouteHandler) -> dict[str, Any]:
     opt, success = handler.opt, dict(operation["responses"][str(handler.status_code)])
-    success["description"] = {200: "Done.", 201: "Stored.", 202: "Begun."}.get(handler.status_code, "Done.")
+    success["description"] = {201: "Created.", 202: "Accepted."}.get(handler.status_code, "Success.")
     success["headers"] = parts.success_headers(opt)
     if produces := opt.get("produces"):
         success["content"] = {produces: _LINES if produces == NDJSON else _TEXT}
     responses = {handler.status_code: success}
     if opt.get("also_200"):
-        responses[200] = {**success, "description": "It stood already."}
+        responses[200] = {**success, "description": "It already existed."}
     for status in parts.possible_errors(handler):
         responses[status] = parts.error_reference(status)
-    if opt.get("also_503"):  # the same body says what is not ready
+    if opt.get("also_503"):  # the same body, which says what is not ready
         responses[503] = {**success, "description": "Not ready, or too busy.", "content": dict(success["content"])}
         responses[503]["content"].update(parts.ERRORS["Unavailable"]["content"])
     return {str(status): responses[status] for status in sorted(responses)}
 
 
 def _camel(path: str) -> str:
-    return _SNAKE.sub(lambda found: found.group(1).upper(), path)
+    return _SNAKE.sub(lambda match: match.group(1).upper(), path)
 
 
 _START: Final = 'SwaggerUIBundle({url: "/openapi.json", dom_id: "#ui", deepLinking: true, validatorUrl: null})'
@@ -235,13 +235,13 @@ _ONLY_THIS_HOST: Final = (
 
 @get("/openapi.json", operation_id="getOpenapi", public=True, include_in_schema=False)
 async def get_openapi(request: ApiRequest) -> Response[bytes]:
-    """Return the contract."""
+    """Return the OpenAPI document."""
     return Response(request.parts.openapi_json, media_type=MediaType.JSON)
 
 
 @get("/docs", operation_id="getDocs", public=True, include_in_schema=False)
 async def get_docs() -> Response[str]:
-    """Return the page that shows the contract; its policy lets the browser ask no other host."""
+    """Return Swagger UI, with a Content-Security-Policy that forbids requests to any other host."""
     return Response(_PAGE, media_type=MediaType.HTML, headers={"Content-Security-Policy": _ONLY_THIS_HOST})
 
 

@@ -1,4 +1,4 @@
-"""Examples of the contract: one value per field name, put together by the shape of each body."""
+"""Examples in the OpenAPI document: one value per field name, assembled along the schema of each body."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -147,7 +147,7 @@ _HIDDEN_IN_REQUESTS: Final = frozenset({"content", "cursor", "explain", "created
 
 
 def example(schema: Mapping[str, Any], components: Mapping[str, Any], name: str = "") -> Any:
-    """Return a value of a JSON schema; `name` is the field it stands under."""
+    """Return an example value for a JSON schema; `name` is the field that it is for."""
     if "$ref" in schema:
         return example(components[schema["$ref"].rsplit("/", 1)[1]], components, name)
     if name in _VALUES and _fits(_VALUES[name], schema):
@@ -173,7 +173,7 @@ def _object(schema: Mapping[str, Any], components: Mapping[str, Any]) -> dict[st
 
 
 def _is_shown(key: str, schema: Mapping[str, Any]) -> bool:
-    """Leave out of a request what may be left out and says nothing in an example."""
+    """Say whether an example shows a field: it is required, or its value is instructive."""
     return key in schema.get("required", ()) or bool(_VALUES.get(key) and key not in _HIDDEN_IN_REQUESTS)
 
 
