@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from app.services.identity import credentials
-from tests.api.routes.test_auth import forgery
+from tests.api.routes.test_auth import forge
 
 SIGNING = "kw3vN8Qz1LxTfR5yUo9pDg7sHj2mBc4A"
 MEMORY = "xylophone quartz zeppelin"
@@ -52,8 +52,8 @@ def everything(http: httpx.Client, first_key: str, project: str) -> list[str]:
     http.post("/v1/keys", json={"name": "ci"}, headers={"Idempotency-Key": "once"})
     rotated = http.post(f"/v1/keys/{made['id']}/rotate", json={"overlapSeconds": 60}).json()
     token = http.post("/v1/auth/token", json={}, headers={"Idempotency-Key": "two"}).json()["accessToken"]
-    unknown = credentials.text_of(credentials.mint())
-    wrong = credentials.text_of(forgery(first_key))
+    unknown = credentials.format_key(credentials.mint())
+    wrong = credentials.format_key(forge(first_key))
     texts = [made["apiKey"], rotated["apiKey"], token, unknown, wrong, token[:-4] + "AAAA", "cmem_mistyped_secret12345"]
     for text in texts:
         httpx.get(f"{http.base_url}/v1/memories", headers={"Authorization": f"Bearer {text}"}, trust_env=False)

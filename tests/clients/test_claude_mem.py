@@ -1,4 +1,4 @@
-"""claude-mem's hooks and MCP server work by changing their address: what they send, and the reply keys they read."""
+"""claude-mem's hooks and MCP server work with only their URL changed: what they send, and the keys they read."""
 
 import json
 from typing import Any
@@ -13,14 +13,14 @@ RECORDED = sorted((SHARED / "fixtures" / "clients").glob("*.json"))
 
 
 class Client:
-    """One client of the server: fills in what it has learned, and remembers what the replies tell."""
+    """A client of the server: fills in placeholders in requests, and remembers ids from replies."""
 
     def __init__(self, team: Tenant) -> None:
         self._http = team.http
         self._known = {"apiKey": team.api_key, "projectId": team.project_id, "sessionId": "?", "jobId": "unknown-job"}
 
     def send(self, verb: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
-        """Send a request with its placeholders filled in; learn the ids of the reply."""
+        """Send a request with its placeholders filled in; remember the ids in the reply."""
         sent = {name: self._filled(value) for name, value in (headers or {}).items()}
         content = None if body is None else self._filled(json.dumps(body))
         reply = self._http.request(verb, self._filled(path), content=content, headers=sent)
@@ -60,14 +60,14 @@ def start(client: Client) -> Any:
 
 @pytest.mark.parametrize("path", ["/api/health", "/api/readiness", "/api/version"])
 def test_hooks_poll_before_every_call(client: Client, path: str):
-    """The polls answer at once, as JSON, without a key."""
+    """The polls are answered immediately, as JSON, without a key."""
     reply = client.send("GET", path, headers={"Authorization": ""})
 
     assert (reply.status_code, isinstance(reply.json(), dict)) == (200, True)
 
 
-def test_a_run_begins_twice_and_ends(client: Client):
-    """session-init and summarize start the same run; the end is the end of that session."""
+def test_a_run_starts_twice_and_ends(client: Client):
+    """session-init and summarize start the same session, and the end ends that session."""
     first, second = start(client), start(client)
     ended = client.send("POST", "/v1/sessions/{sessionId}/end", {}, JSON)
 
@@ -76,8 +76,8 @@ def test_a_run_begins_twice_and_ends(client: Client):
     assert first.json()["session"]["id"] == second.json()["session"]["id"] == ended.json()["session"]["id"]
 
 
-def test_an_observation_joins_its_run(client: Client):
-    """An event that names the content id, and one that names the session too, are of that session."""
+def test_an_observation_joins_its_session(client: Client):
+    """An event that names the content id, and one that also names the session, belong to that session."""
     session = start(client).json()["session"]["id"]
     event = {
         "projectId": "{projectId}",
@@ -126,12 +126,12 @@ def test_the_mcp_server_stores_and_searches(client: Client):
 
 
 @pytest.mark.parametrize("path", ["/api/context/inject?projects=bakery", "/v1/jobs/1", "/api/search?query=q&project=p"])
-def test_what_is_not_served_yet_is_not_found(client: Client, path: str):
-    """Clients go on without it: 404 in the one shape of failures."""
+def test_routes_that_do_not_exist_yet_are_not_found(client: Client, path: str):
+    """Clients go on without them: 404 in the standard shape of errors."""
     assert code_of(client.send("GET", path)) == (404, "NotFound")
 
 
-def read(body: Any, path: str) -> bool:
+def has_key(body: Any, path: str) -> bool:
     """Say whether a dotted key is in a reply."""
     for part in path.split("."):
         if not isinstance(body, dict) or part not in body:
@@ -143,11 +143,11 @@ def read(body: Any, path: str) -> bool:
 @pytest.mark.skipif(not RECORDED, reason=f"no recorded requests under {SHARED}; set CMEM_SHARED")
 @pytest.mark.parametrize("recording", RECORDED, ids=lambda path: path.stem)
 def test_recorded_requests_are_answered_as_their_client_needs(client: Client, recording: Any):
-    """Each recorded request in its order: a JSON reply with the keys that are read, or 404 for what comes later."""
+    """Each recorded request in order: a JSON reply with the keys that are read, or 404 for routes yet to come."""
     for request in json.loads(recording.read_text(encoding="utf-8"))["requests"]:
         reply = client.send(request["method"], request["path"], request["body"], request["headers"])
         if request.get("later"):
             assert code_of(reply) == (404, "NotFound"), request["path"]
             continue
         assert reply.is_success, (request["path"], reply.text)
-        assert [key for key in request.get("replyKeys", []) if not read(reply.json(), key)] == [], request["path"]
+        assert [key for key in request.get("replyKeys", []) if not has_key(reply.json(), key)] == [], request["path"]

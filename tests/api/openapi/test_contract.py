@@ -1,9 +1,7 @@
-"""The committed contract: it is what the code does, and what generators and people can use."""
+"""The committed OpenAPI document: it agrees with the code, and is usable for generators and people."""
 
-from tests import ROOT
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from app.cli import openapi
+from tests import ROOT
 
 COMMITTED = ROOT / openapi.PATH
 METHODS = {"get", "post", "put", "patch", "delete"}
@@ -65,53 +64,53 @@ def faults(document: dict[str, Any], schema: dict[str, Any], value: Any) -> list
     return [fault.message for fault in validator.iter_errors(value)]
 
 
-def test_the_committed_contract_is_what_the_code_generates():
-    """A change of a route comes with the changed contract; `make openapi` writes it."""
+def test_the_committed_document_is_what_the_code_generates():
+    """A change to a route is committed with the changed document; `make openapi` writes it."""
     assert COMMITTED.read_text(encoding="utf-8") == openapi.generated()
 
 
-def test_the_contract_is_valid_openapi(document):
+def test_the_document_is_valid_openapi(document):
     """Tools that read OpenAPI 3.1 can read it."""
     assert document["openapi"] == "3.1.0"
     validate(document)
 
 
-def test_operation_ids_stay_as_they_are(document):
+def test_operation_ids_do_not_change(document):
     """Generated clients name their functions after them, so none changes and none is used twice."""
-    found = [operation["operationId"] for _, _, operation in operations(document)]
+    operation_ids = [operation["operationId"] for _, _, operation in operations(document)]
 
-    assert sorted(found) == sorted(OPERATION_IDS.split())
+    assert sorted(operation_ids) == sorted(OPERATION_IDS.split())
 
 
-def test_every_route_says_in_words_what_it_does(document):
-    """Each operation has a summary, a description and a described tag; each parameter and response has words too."""
+def test_every_route_is_described(document):
+    """Each operation has a summary, a description and a described tag; each parameter and response is described too."""
     described_tags = {tag["name"] for tag in document["tags"] if tag["description"] != tag["name"]}
-    silent = []
+    undescribed = []
     for _, _, operation in operations(document):
         parts = [operation, *operation.get("parameters", ())]
         parts += [resolved(document, response) for response in operation["responses"].values()]
         if not all(part.get("description") for part in parts) or not described_tags.issuperset(operation["tags"]):
-            silent.append(operation["operationId"])
+            undescribed.append(operation["operationId"])
 
-    assert silent == []
+    assert undescribed == []
 
 
 def test_every_body_has_an_example_that_fits_its_schema(document):
-    """What is shown can be sent and is what comes back."""
+    """Examples can be sent, and show what comes back."""
     wrong = {}
     for _, _, operation in operations(document):
         for content in contents(document, operation):
             schema = resolved(document, content["schema"])
             examples = [content["example"]] if "example" in content else schema.get("examples", [])
-            found = [fault for value in examples for fault in faults(document, schema, value)]
-            if found or not examples:
-                wrong[operation["operationId"]] = found or "no example"
+            errors = [fault for value in examples for fault in faults(document, schema, value)]
+            if errors or not examples:
+                wrong[operation["operationId"]] = errors or "no example"
 
     assert wrong == {}
 
 
 def test_every_parameter_and_header_has_an_example_that_fits_its_schema(document):
-    """What is shown can be sent."""
+    """Examples can be sent."""
     every = [parameter for _, _, operation in operations(document) for parameter in operation.get("parameters", ())]
     every += document["components"]["headers"].values()
 
@@ -119,14 +118,14 @@ def test_every_parameter_and_header_has_an_example_that_fits_its_schema(document
 
 
 def test_no_query_parameter_can_be_null(document):
-    """A query has no null: a filter is given or left out."""
+    """A query has no null: a filter is given or omitted."""
     queries = [p for _, _, operation in operations(document) for p in operation.get("parameters", ())]
 
     assert [p["name"] for p in queries if "null" in json.dumps(p["schema"])] == []
 
 
 def test_every_route_but_the_public_ones_names_the_credential_and_the_scope(document):
-    """A client knows before it asks what it needs; what is public can be told at sight."""
+    """A client knows what it needs before it sends a request; public routes are recognisable."""
     public = {path for _, path, operation in operations(document) if is_public(operation)}
     schemes = [operation["security"] for _, _, operation in operations(document) if not is_public(operation)]
 
@@ -134,8 +133,8 @@ def test_every_route_but_the_public_ones_names_the_credential_and_the_scope(docu
     assert all([set(each) for each in ways] == [{"bearer"}, {"apiKey"}] for ways in schemes)
 
 
-def test_every_failure_is_a_problem_with_its_headers(document):
-    """RFC 9457 bodies everywhere; 401 says how to authenticate, 429 and 503 when to come again."""
+def test_every_error_is_a_problem_with_its_headers(document):
+    """RFC 9457 bodies everywhere; 401 says how to authenticate, 429 and 503 when to retry."""
     errors = document["components"]["responses"]
     schemas = {name: list(error["content"]) for name, error in errors.items()}
 
@@ -145,8 +144,8 @@ def test_every_failure_is_a_problem_with_its_headers(document):
     assert all("X-Request-Id" in error["headers"] for error in errors.values())
 
 
-def test_every_route_with_a_credential_lists_what_it_can_fail_with(document):
-    """Clients can tell a refused key, a missing scope, a limit and a fault of the server apart."""
+def test_every_route_with_a_credential_lists_its_errors(document):
+    """Clients can distinguish a refused key, a missing scope, a limit and a server error."""
     common = {"400", "401", "402", "403", "429", "500", "503"}
     lacking = {
         operation["operationId"]: common - operation["responses"].keys()
@@ -158,7 +157,7 @@ def test_every_route_with_a_credential_lists_what_it_can_fail_with(document):
 
 
 def test_bodies_are_closed_except_those_that_hooks_send(document):
-    """A misspelt key is refused, and the schema says so; the ingest routes ignore what they do not know."""
+    """A misspelt key is refused, and the schema says so; the routes for hooks ignore unknown keys."""
     schemas = document["components"]["schemas"]
     is_open = {name for name, schema in schemas.items() if schema["additionalProperties"] is not False}
 
@@ -166,7 +165,7 @@ def test_bodies_are_closed_except_those_that_hooks_send(document):
 
 
 def test_replies_have_every_field_and_name_those_that_can_be_null(document):
-    """A generated client sees each field of a reply, and null only where null can come."""
+    """A generated client sees every field of a reply, and null only where it can occur."""
     memory = document["components"]["schemas"]["MemoryView"]
     nullable = {name for name, field in memory["properties"].items() if {"type": "null"} in field.get("anyOf", ())}
 
@@ -178,16 +177,16 @@ def test_replies_have_every_field_and_name_those_that_can_be_null(document):
 
 
 def test_a_request_field_with_a_default_stays_optional_for_generators(document):
-    """The keyword `default` makes generators of TypeScript demand the field, so the words say it instead."""
+    """The keyword `default` makes TypeScript generators require the field, so the description states it instead."""
     create = document["components"]["schemas"]["MemoryCreate"]
 
     assert create["required"] == ["projectId"]
     assert '"default"' not in json.dumps(document["components"]["schemas"])
-    assert "`manual` when left out" in create["properties"]["kind"]["description"]
+    assert "Default: `manual`." in create["properties"]["kind"]["description"]
 
 
-def test_lengths_stand_in_the_contract(document):
-    """What would be refused for its length can be seen before it is sent."""
+def test_lengths_are_in_the_document(document):
+    """A client can check what would be refused for its length."""
     properties = document["components"]["schemas"]["MemoryCreate"]["properties"]
 
     assert {"type": "string", "maxLength": 1_000_000} in properties["narrative"]["anyOf"]
@@ -199,7 +198,7 @@ def test_lengths_stand_in_the_contract(document):
     }
 
 
-def test_no_component_stands_unused(document):
+def test_every_component_is_used(document):
     """Every schema is the body of a route or a part of one."""
     text = json.dumps(document)
 

@@ -1,6 +1,5 @@
-"""A Python client generated from the contract and used against a live server."""
+"""A Python client generated from the OpenAPI document and used against a live server."""
 
-from tests import ROOT
 import importlib
 import subprocess
 import sys
@@ -11,13 +10,14 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from app.cli import openapi
+from tests import ROOT
 from tests.conftest import Server, Tenant
 
 CONTRACT = ROOT / openapi.PATH
 GENERATOR = Path(sys.executable).parent / "openapi-python-client"
 PACKAGE = "generated_cmem_client"
 CONFIGURATION = """
-post_hooks: []  # no formatter: nobody reads it
+post_hooks: []  # no formatter: the code is not read by people
 content_type_overrides: {application/x-ndjson: application/octet-stream}  # exports and imports are streams of bytes
 """
 FACT = "The gateway timeout is three seconds."
@@ -25,7 +25,7 @@ FACT = "The gateway timeout is three seconds."
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """The generated package; its generation left nothing of the contract out."""
+    """The generated package; the generator reported nothing that it could not translate."""
     folder = tmp_path_factory.mktemp("python")
     (folder / "config.yml").write_text(CONFIGURATION)
     command = [GENERATOR, "generate", "--path", CONTRACT, "--output-path", folder / PACKAGE]
@@ -58,14 +58,14 @@ def sdk(package: ModuleType, server: Server, team: Tenant) -> Iterator[SimpleNam
         )
 
 
-def remember(sdk: SimpleNamespace, **fields: str) -> object:
+def create_memory(sdk: SimpleNamespace, **fields: str) -> object:
     body = sdk.models.MemoryCreate(project_id=sdk.project_id, **fields)
     return sdk.create(client=sdk.client, body=body).memory
 
 
-def test_what_the_python_client_creates_it_reads(sdk):
+def test_the_python_client_reads_what_it_created(sdk):
     """A memory comes back with every field."""
-    written = remember(sdk, narrative=FACT)
+    written = create_memory(sdk, narrative=FACT)
 
     assert sdk.read(written.id, client=sdk.client).memory == written
     assert written.content == FACT
@@ -73,16 +73,16 @@ def test_what_the_python_client_creates_it_reads(sdk):
 
 def test_the_python_client_searches(sdk):
     """A search finds what was written."""
-    remember(sdk, narrative=FACT)
-    asked = sdk.models.SearchRequest(project_id=sdk.project_id, query="gateway timeout")
+    create_memory(sdk, narrative=FACT)
+    request = sdk.models.SearchRequest(project_id=sdk.project_id, query="gateway timeout")
 
-    assert [memory.content for memory in sdk.search(client=sdk.client, body=asked).memories] == [FACT]
+    assert [memory.content for memory in sdk.search(client=sdk.client, body=request).memories] == [FACT]
 
 
 def test_the_python_client_pages_to_the_end(sdk):
     """Following the cursor returns each row once."""
     for narrative in ("one", "two", "three"):
-        remember(sdk, narrative=narrative)
+        create_memory(sdk, narrative=narrative)
     seen, cursor = [], {}
     while cursor is not None:
         oldest = sdk.models.ListMemoriesOrderBy.OLDEST
@@ -94,7 +94,7 @@ def test_the_python_client_pages_to_the_end(sdk):
 
 
 def test_the_python_client_sees_the_code_of_an_error(sdk):
-    """A failure is a value with its stable code."""
+    """An error is a value with its stable code."""
     refused = sdk.read("no-such", client=sdk.client)
 
     assert isinstance(refused, sdk.models.Problem)
@@ -102,8 +102,8 @@ def test_the_python_client_sees_the_code_of_an_error(sdk):
 
 
 def test_the_python_client_clears_a_field_with_null(sdk):
-    """A null is sent, stored and returned as None, and what was not sent stays."""
-    written = remember(sdk, title="Timeouts", text="Three seconds.")
+    """A null is sent, stored and returned as None, and fields that were not sent are kept."""
+    written = create_memory(sdk, title="Timeouts", text="Three seconds.")
     changed = sdk.update(written.id, client=sdk.client, body=sdk.models.MemoryPatch(title=None)).memory
 
     assert (changed.title, changed.text) == (None, "Three seconds.")

@@ -1,6 +1,5 @@
-"""A TypeScript client generated from the contract, type-checked strictly and run against a live server."""
+"""A TypeScript client generated from the OpenAPI document, type-checked strictly and run against a live server."""
 
-from tests import ROOT
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.cli import openapi
+from tests import ROOT
 from tests.conftest import Server, Tenant
 
 SOURCES = Path(__file__).parent / "typescript"
@@ -20,8 +20,8 @@ BIN = Path(sys.executable).parent
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """Run a program of Node.js and return what it printed."""
-    environment = {**os.environ, "NODE_USE_SYSTEM_CA": "1"}  # as pip and uv do, so that a company's proxy is trusted
+    """Run a Node.js program and return its output."""
+    environment = {**os.environ, "NODE_USE_SYSTEM_CA": "1"}  # like pip and uv, so that a company's proxy is trusted
     line = [str(part) for part in command]
     done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -30,7 +30,7 @@ def run(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def node_modules() -> Path:
-    """The locked packages, installed once and again when the lock changes."""
+    """The locked packages, installed once, and again if the lock file changes."""
     folder = ROOT / ".build" / "typescript"
     lock, installed = SOURCES / "package-lock.json", folder / "installed.json"
     if not installed.exists() or installed.read_bytes() != lock.read_bytes():
@@ -56,7 +56,7 @@ def project(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def client(project: Path, server: Server, team: Tenant) -> Callable[[str], Any]:
-    """Run one step of the program for the team and return what it printed."""
+    """Run one step of the program for the team and return its output."""
 
     def step(name: str) -> Any:
         arguments = (name, server.url, team.api_key, team.project_id)
@@ -66,11 +66,11 @@ def client(project: Path, server: Server, team: Tenant) -> Callable[[str], Any]:
 
 
 def test_a_program_with_the_generated_types_passes_the_strict_type_check(project, node_modules):
-    """Required, optional and nullable fields are what they are on the wire."""
+    """Required, optional and nullable fields are typed as they are sent."""
     run(BIN / "node", node_modules / "typescript" / "bin" / "tsc", "--project", ".", folder=project)
 
 
-def test_what_the_typescript_client_creates_it_reads(client):
+def test_the_typescript_client_reads_what_it_created(client):
     """A memory comes back with every field."""
     result = client("read")
 
@@ -89,7 +89,7 @@ def test_the_typescript_client_pages_to_the_end(client):
 
 
 def test_the_typescript_client_sees_the_code_of_an_error(client):
-    """A failure is a value with its stable code."""
+    """An error is a value with its stable code."""
     assert client("error") == {"status": 404, "code": "NotFound"}
 
 

@@ -1,4 +1,4 @@
-"""/v1/audit: what was done, what was refused, and what was read when that is wanted."""
+"""/v1/audit: what was done, what was refused, and, if configured, what was read."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from app.caller import AUDIT_READ, EVERYTHING, MEMORIES_READ, server_owner
 from app.clock import now_ms
 from app.services.audit import entries as audit_entries
-from app.services.audit.entries import Deed, Gathering
+from app.services.audit.entries import AuditBuffer, AuditEvent
 from app.store.database import Database
 from tests.conftest import Server, Tenant, client, make_key, make_tenant
 
@@ -23,16 +23,16 @@ def entries(tenant: Tenant, **filters: object) -> list[dict]:
     return reply.json()["audit"]
 
 
-def soon(tenant: Tenant, **filters: object) -> list[dict]:
-    """Return entries that are written in batches, once there are any."""
+def wait_for_entries(tenant: Tenant, **filters: object) -> list[dict]:
+    """Return entries that are written in batches, as soon as there are any."""
     deadline = time.monotonic() + 10
     while not (found := entries(tenant, **filters)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found
 
 
-def test_every_write_leaves_an_entry(team: Tenant):
-    """With actor, request and target, in the order they happened."""
+def test_every_write_is_audited(team: Tenant):
+    """Entries have actor, request and target, in the order in which things happened."""
     headers = {"X-Request-Id": "the-request"}
     body = {"projectId": team.project_id, "content": "x"}
     memory = team.http.post("/v1/memories", json=body, headers=headers).json()["memory"]["id"]
@@ -60,8 +60,8 @@ def test_every_write_leaves_an_entry(team: Tenant):
     assert (done[0]["projectId"], done[0]["targetType"]) == (team.project_id, "memory")
 
 
-def test_filters_cut_the_list(team: Tenant):
-    """Action, actor, target, project and time, also together."""
+def test_filters_narrow_the_list(team: Tenant):
+    """Action, actor, target, project and time, also combined."""
     first = team.post_memory(content="one").json()["memory"]["id"]
     moment = now_ms() + 1
     time.sleep(0.01)
@@ -78,7 +78,7 @@ def test_filters_cut_the_list(team: Tenant):
 
 
 def test_the_list_is_paged(team: Tenant):
-    """A cursor goes on where the page ended, under the same filters only."""
+    """A cursor continues where the page ended, and only under the same filters."""
     for number in range(5):
         team.post_memory(content=f"number {number}")
     page = team.http.get("/v1/audit", params={"limit": 2, "action": "memory.create"}).json()
@@ -89,7 +89,7 @@ def test_the_list_is_paged(team: Tenant):
 
 
 def test_a_project_key_sees_its_project_only(server: Server, team: Tenant):
-    """Entries of the team are outside of it."""
+    """Entries of the rest of the team are out of its reach."""
     team.post_memory(content="x")
     key = make_key(server.database, team.caller, scopes=(AUDIT_READ,), project_id=team.project_id)
     with client(server, key) as http:
@@ -99,29 +99,29 @@ def test_a_project_key_sees_its_project_only(server: Server, team: Tenant):
     assert "memory.create" in {entry["action"] for entry in seen}
 
 
-def test_a_refused_action_is_in_the_log(server: Server, team: Tenant):
-    """With who tried what on which thing."""
+def test_a_refused_action_is_audited(server: Server, team: Tenant):
+    """The entry says who attempted what on which resource."""
     memory = team.post_memory(content="x").json()["memory"]["id"]
     with client(server, make_key(server.database, team.caller, scopes=(MEMORIES_READ,))) as http:
         actor = http.get("/v1/auth/whoami").json()["keyId"]
         http.delete(f"/v1/memories/{memory}", headers={"X-Request-Id": "tried"})
 
-    (entry,) = soon(team, actorId=actor)
+    (entry,) = wait_for_entries(team, actorId=actor)
 
     assert (entry["action"], entry["outcome"], entry["targetId"]) == ("memory.delete", "refused", memory)
     assert (entry["requestId"], entry["count"]) == ("tried", 1)
 
 
-def test_a_rule_that_refuses_is_in_the_log_too(team: Tenant):
-    """Not only scopes: a project out of reach is a refused action."""
+def test_a_refusal_by_a_rule_is_audited(team: Tenant):
+    """Not only missing scopes: access to a project out of reach is a refused action too."""
     team.http.post("/v1/memories", json={"projectId": "another", "content": "x"})
 
-    (entry,) = soon(team, action="memory.create")
+    (entry,) = wait_for_entries(team, action="memory.create")
 
     assert entry["outcome"] == "refused"
 
 
-def test_a_key_that_opens_nothing_any_more_is_in_its_teams_log(start_server: Callable[..., Server]):
+def test_use_of_a_revoked_key_is_audited_for_its_team(start_server: Callable[..., Server]):
     """A team sees that a revoked key is still in use somewhere."""
     server = start_server()
     team = make_tenant(server, "a")
@@ -131,14 +131,14 @@ def test_a_key_that_opens_nothing_any_more_is_in_its_teams_log(start_server: Cal
         for _ in range(3):
             http.get("/v1/memories")
 
-    found = soon(team, action="credential.refuse")
+    found = wait_for_entries(team, action="credential.refuse")
 
     assert {(entry["actorId"], entry["outcome"]) for entry in found} == {(made["id"], "refused")}
     team.http.close()
 
 
-def test_strangers_do_not_make_us_write(start_server: Callable[..., Server]):
-    """A hundred refused strangers are one entry, and no team's."""
+def test_unknown_keys_do_not_flood_the_audit_log(start_server: Callable[..., Server]):
+    """A hundred refused requests with unknown keys are one entry, of no team."""
     server = start_server()
     with client(server, None) as http, client(server, make_key(server.database, server_owner(), scopes=("*",))) as root:
         for number in range(100):
@@ -153,17 +153,17 @@ def test_strangers_do_not_make_us_write(start_server: Callable[..., Server]):
     assert (refused[0]["actorId"], refused[0]["targetId"]) == (None, None)
 
 
-def refusal(number: int, actor: str = "key") -> Deed:
-    return Deed("team", None, actor, None, "memory.delete", ("memory", str(number)), "refused")
+def refusal(number: int, actor: str = "key") -> AuditEvent:
+    return AuditEvent("team", None, actor, None, "memory.delete", ("memory", str(number)), "refused")
 
 
-def counts(gathering: Gathering) -> list[int]:
-    return [gathered.count for gathered in gathering.take().values()]
+def counts(gathering: AuditBuffer) -> list[int]:
+    return [gathered.count for gathered in gathering.drain().values()]
 
 
 def test_a_batch_is_bounded_whatever_is_refused():
-    """A holder of a key does not fill the disk with refusals: what is too much is counted together."""
-    gathering = Gathering(capacity=10)
+    """A key holder cannot fill the disk with refusals: the excess is counted together."""
+    gathering = AuditBuffer(capacity=10)
     for number in range(1000):
         gathering.add(refusal(number), "request")
     for number in range(1000):
@@ -176,17 +176,17 @@ def test_a_batch_is_bounded_whatever_is_refused():
 
 
 def test_the_same_refusal_is_counted_in_one_entry():
-    """Whoever hammers writes one row a batch."""
-    gathering = Gathering()
+    """A client that hammers the server causes one row per batch."""
+    gathering = AuditBuffer()
     for _ in range(50):
         gathering.add(refusal(1), "request")
 
     assert (counts(gathering), counts(gathering)) == ([50], [])
 
 
-def test_a_refused_credential_is_written_once_a_minute(monkeypatch: pytest.MonkeyPatch):
-    """At once the first time, then together; another one does not wait for it."""
-    gathering, now = Gathering(), now_ms()
+def test_a_refused_credential_is_written_once_per_minute(monkeypatch: pytest.MonkeyPatch):
+    """Immediately the first time, then aggregated; another credential does not wait for it."""
+    gathering, now = AuditBuffer(), now_ms()
     refused = refusal(1)._replace(action=entries.CREDENTIAL_REFUSED)
     gathering.add(refused, "request")
     assert counts(gathering) == [1]
@@ -202,13 +202,13 @@ def test_a_refused_credential_is_written_once_a_minute(monkeypatch: pytest.Monke
 
 def test_a_batch_that_could_not_be_written_is_written_with_the_next():
     """Nothing is lost or counted twice."""
-    gathering = Gathering()
+    gathering = AuditBuffer()
     gathering.add(refusal(1), "request")
-    batch = gathering.take()
+    batch = gathering.drain()
     gathering.add(refusal(1), "request")
     gathering.add(refusal(2), "request")
 
-    gathering.give_back(batch)
+    gathering.requeue(batch)
 
     assert sorted(counts(gathering)) == [1, 2]
 
@@ -220,8 +220,8 @@ def reading(start_server: Callable[..., Server], **settings: object) -> Iterator
     tenant.http.close()
 
 
-def test_reads_are_in_the_log_when_they_are_wanted(start_server: Callable[..., Server]):
-    """Each with its request and target; searches without their words."""
+def test_reads_are_audited_if_configured(start_server: Callable[..., Server]):
+    """Each with its request and target; searches without their queries."""
     with reading(start_server, audit_reads=True) as team:
         memory = team.post_memory(content=SECRET_WORDS).json()["memory"]["id"]
         team.http.get(f"/v1/memories/{memory}", headers={"X-Request-Id": "read-1"})
@@ -229,8 +229,8 @@ def test_reads_are_in_the_log_when_they_are_wanted(start_server: Callable[..., S
         team.http.get("/v1/memories/none")
         team.http.post("/v1/search", json={"projectId": team.project_id, "query": SECRET_WORDS})
 
-        searches = soon(team, action="memories.search")
-        reads = soon(team, action="memory.get")
+        searches = wait_for_entries(team, action="memories.search")
+        reads = wait_for_entries(team, action="memory.get")
 
     assert [(entry["requestId"], entry["targetId"]) for entry in reads[::-1]] == [
         ("read-1", memory),
@@ -240,17 +240,17 @@ def test_reads_are_in_the_log_when_they_are_wanted(start_server: Callable[..., S
     assert "quartz" not in str(searches + reads)
 
 
-def test_reads_are_not_in_the_log_otherwise(start_server: Callable[..., Server]):
+def test_reads_are_not_audited_by_default(start_server: Callable[..., Server]):
     """A refused action that comes later is written, and no read before it."""
     with reading(start_server) as team:
         team.http.get("/v1/memories")
         team.http.get("/v1/memories", params={"projectId": "none"})
 
-        assert [entry["outcome"] for entry in soon(team, action="memories.list")] == ["refused"]
+        assert [entry["outcome"] for entry in wait_for_entries(team, action="memories.list")] == ["refused"]
 
 
-def test_the_log_holds_no_text(team: Tenant):
-    """Ids only: neither contents nor queries nor names."""
+def test_the_audit_log_holds_no_text(team: Tenant):
+    """Only ids: neither contents nor queries nor names."""
     team.post_memory(content=SECRET_WORDS, title=SECRET_WORDS)
     team.http.post("/v1/search", json={"projectId": team.project_id, "query": SECRET_WORDS})
     team.http.post("/v1/keys", json={"name": SECRET_WORDS})
@@ -259,8 +259,8 @@ def test_the_log_holds_no_text(team: Tenant):
 
 
 @pytest.mark.parametrize("statement", ["UPDATE audit_log SET action = 'x'", "DELETE FROM audit_log"])
-def test_the_log_is_append_only(database: Database, statement: str):
-    """Not even a plain connection changes it."""
+def test_the_audit_log_is_append_only(database: Database, statement: str):
+    """Not even a plain database connection can change it."""
     with database.write() as connection:
         entries.record(connection, server_owner(), "key.create", target=("key", "1"))
 
@@ -268,7 +268,7 @@ def test_the_log_is_append_only(database: Database, statement: str):
         connection.exec_driver_sql(statement)
 
 
-def test_a_star_key_of_no_team_reads_what_happened_to_the_server(server: Server, team: Tenant):
+def test_a_server_wide_key_reads_the_audit_log_of_the_server(server: Server, team: Tenant):
     """And nothing of any team."""
     team.post_memory(content="x")
     with client(server, make_key(server.database, server_owner(), scopes=(EVERYTHING,))) as http:

@@ -1,4 +1,4 @@
-"""Who comes in, with what, and who does not."""
+"""/v1/auth: which credentials are accepted, and which are not."""
 
 import time
 from collections.abc import Callable
@@ -33,8 +33,8 @@ def public_id(api_key: str) -> str:
     return parsed.public_id
 
 
-def forgery(api_key: str) -> PresentedKey:
-    """Return a well-formed key with the public id of another and a wrong secret."""
+def forge(api_key: str) -> PresentedKey:
+    """Return a well-formed key with another key's public id and a wrong secret."""
     secret = "0" * 43
     return PresentedKey(public_id(api_key), secret + credentials.checksum(public_id(api_key) + secret))
 
@@ -45,7 +45,7 @@ def set_key(server: Server, api_key: str, **values: object) -> None:
 
 
 def is_refused(response: httpx.Response) -> bool:
-    """Say whether a reply is the one 401 that there is."""
+    """Say whether a reply is the standard 401."""
     return (
         response.status_code == 401
         and response.json()["error"] == "Unauthorized"
@@ -54,8 +54,8 @@ def is_refused(response: httpx.Response) -> bool:
     )
 
 
-def test_a_key_comes_in_as_bearer_and_as_x_api_key(server: Server, team: Tenant):
-    """Both headers carry a key; the scheme's case does not matter."""
+def test_a_key_is_accepted_as_bearer_and_as_x_api_key(server: Server, team: Tenant):
+    """Both headers carry a key; the case of the scheme does not matter."""
     key = team.api_key
     forms = [{"Authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key}"}, {"X-Api-Key": key}]
 
@@ -63,15 +63,15 @@ def test_a_key_comes_in_as_bearer_and_as_x_api_key(server: Server, team: Tenant)
 
 
 def test_bearer_wins_over_x_api_key(server: Server, team: Tenant):
-    """With both sent, the second is not looked at."""
-    wrong = credentials.text_of(credentials.mint())
+    """If both are sent, the second is ignored."""
+    wrong = credentials.format_key(credentials.mint())
 
     assert get(server, headers={"Authorization": f"Bearer {team.api_key}", "X-Api-Key": wrong}).status_code == 200
     assert is_refused(get(server, headers={"Authorization": f"Bearer {wrong}", "X-Api-Key": team.api_key}))
 
 
-def test_two_credentials_of_one_kind_are_none(server: Server, team: Tenant):
-    """Nobody guesses which one was meant."""
+def test_duplicate_credential_headers_are_refused(server: Server, team: Tenant):
+    """The server does not guess which one was meant."""
     for name, value in (("Authorization", f"Bearer {team.api_key}"), ("X-Api-Key", team.api_key)):
         assert is_refused(get(server, headers=[(name, value), (name, value)]))
 
@@ -79,7 +79,7 @@ def test_two_credentials_of_one_kind_are_none(server: Server, team: Tenant):
 @pytest.mark.parametrize(
     "value", ["", "Bearer", "Basic YTpi", "Bearer a, Bearer b", "Bearer a b", "Bearer \xe4", "bearer\ta"]
 )
-def test_an_odd_authorization_header_is_refused(server: Server, value: str):
+def test_a_malformed_authorization_header_is_refused(server: Server, value: str):
     """Whatever its form: 401 in the standard shape."""
     assert is_refused(get(server, headers={"Authorization": value.encode("latin-1")}))
 
@@ -90,7 +90,7 @@ def test_a_forged_token_is_refused(server: Server, name: str):
     assert is_refused(get(server, headers={"Authorization": b"Bearer " + ATTACKS[name].encode("utf-8")}))
 
 
-def test_a_token_does_not_come_in_as_x_api_key(server: Server, team: Tenant):
+def test_a_token_is_not_accepted_as_x_api_key(server: Server, team: Tenant):
     """A token is a bearer token."""
     token = team.http.post("/v1/auth/token", json={}).json()["accessToken"]
 
@@ -98,9 +98,9 @@ def test_a_token_does_not_come_in_as_x_api_key(server: Server, team: Tenant):
 
 
 def test_unknown_and_wrong_keys_are_refused_alike(server: Server, team: Tenant):
-    """The body does not say whether there is such a key."""
+    """The body does not reveal whether the key exists."""
     wrong = credentials.mint()
-    forged = forgery(team.api_key)
+    forged = forge(team.api_key)
     replies = [
         get(server, headers={"Authorization": f"Bearer {credentials.text_of(key)}", "X-Request-Id": "same"})
         for key in (wrong, forged)
@@ -110,8 +110,8 @@ def test_unknown_and_wrong_keys_are_refused_alike(server: Server, team: Tenant):
     assert is_refused(replies[0])
 
 
-def test_whoami_tells_what_the_credential_is_at_this_moment(server: Server, team: Tenant):
-    """Scopes are those that the member's role leaves."""
+def test_whoami_shows_the_current_permissions_of_the_credential(server: Server, team: Tenant):
+    """Scopes are limited by the member's role."""
     with server.database.write() as connection:
         members.add(connection, team.caller, user_id="vic", role="viewer")
     key = make_key(server.database, team.caller, scopes=(EVERYTHING,), user_id="vic", project_id=team.project_id)
@@ -128,8 +128,8 @@ def test_whoami_tells_what_the_credential_is_at_this_moment(server: Server, team
     }
 
 
-def test_a_token_may_do_what_it_was_asked_for(server: Server, team: Tenant):
-    """Scopes, project and life are the token's own."""
+def test_a_token_has_the_requested_restrictions(server: Server, team: Tenant):
+    """Scopes, project and lifetime are the token's own."""
     asked = {"scopes": [MEMORIES_READ], "projectId": team.project_id, "ttlSeconds": 60}
     made = team.http.post("/v1/auth/token", json=asked)
     token = made.json()
@@ -155,8 +155,8 @@ def test_a_token_carries_the_documented_claims(server: Server, team: Tenant):
     assert claims["project"] is None
 
 
-def test_a_token_makes_no_tokens_and_no_keys(server: Server, team: Tenant):
-    """Not even one of a `*` key."""
+def test_a_token_cannot_create_tokens_or_keys(server: Server, team: Tenant):
+    """Not even a token of a `*` key."""
     token = team.http.post("/v1/auth/token", json={}).json()["accessToken"]
 
     with client(server, token) as http:
@@ -165,7 +165,7 @@ def test_a_token_makes_no_tokens_and_no_keys(server: Server, team: Tenant):
 
 
 @pytest.mark.parametrize("body", [{"scopes": [MEMORIES_WRITE]}, {"scopes": [EVERYTHING]}, {"projectId": "none"}])
-def test_a_token_that_asks_for_more_than_its_key_is_refused(server: Server, team: Tenant, body: dict[str, object]):
+def test_a_token_cannot_exceed_its_key(server: Server, team: Tenant, body: dict[str, object]):
     """403, as for keys."""
     key = make_key(server.database, team.caller, scopes=(MEMORIES_READ,))
 
@@ -174,7 +174,7 @@ def test_a_token_that_asks_for_more_than_its_key_is_refused(server: Server, team
 
 
 def test_a_repeated_token_request_does_not_show_the_token_again(team: Tenant):
-    """The replay tells what was made and not its secret."""
+    """The replayed reply describes the token without its secret."""
     ask = lambda: team.http.post(  # noqa: E731
         "/v1/auth/token", json={"scopes": [MEMORIES_READ]}, headers={"Idempotency-Key": "once"}
     )
@@ -184,8 +184,8 @@ def test_a_repeated_token_request_does_not_show_the_token_again(team: Tenant):
     assert second.json() == {**first.json(), "accessToken": None, "expiresIn": pytest.approx(3600, abs=2)}
 
 
-def test_a_token_dies_with_its_key(server: Server, team: Tenant):
-    """Its key's row is read on every request."""
+def test_revoking_a_key_invalidates_its_tokens(server: Server, team: Tenant):
+    """The row of the key is read on every request."""
     key = make_key(server.database, team.caller, scopes=(MEMORIES_READ,))
     with client(server, key) as http:
         token = http.post("/v1/auth/token", json={}).json()["accessToken"]
@@ -196,7 +196,7 @@ def test_a_token_dies_with_its_key(server: Server, team: Tenant):
 
 
 def test_the_previous_secret_is_accepted_and_a_foreign_one_is_not(start_server: Callable[..., Server]):
-    """Rotation of the signing secret: two accepted, one signing."""
+    """Rotation of the signing secret: two are accepted, one signs."""
     old, new, foreign = ("0123456789abcdef" * 2 + mark for mark in ("old", "new", "foreign"))
     first = start_server(jwt_secret=old)
     team = make_tenant(first, "a")
@@ -211,7 +211,7 @@ def test_the_previous_secret_is_accepted_and_a_foreign_one_is_not(start_server: 
 
 
 def test_tokens_survive_a_restart_and_the_secret_is_private(start_server: Callable[..., Server], tmp_path: Path):
-    """The secret that the first start made is in the data folder, for its owner alone."""
+    """The secret generated at the first start is in the data folder, readable by its owner only."""
     team = make_tenant(start_server(), "a")
     token = team.http.post("/v1/auth/token", json={}).json()["accessToken"]
     team.http.close()
@@ -221,10 +221,8 @@ def test_tokens_survive_a_restart_and_the_secret_is_private(start_server: Callab
 
 
 @pytest.mark.parametrize("values", [{"expires_at_epoch": 1}, {"revoked_at_epoch": 1}])
-def test_a_key_that_is_over_opens_nothing_from_the_next_request(
-    server: Server, team: Tenant, values: dict[str, object]
-):
-    """Expired, revoked: the digest that stands in for the hash does not outlive the row."""
+def test_an_expired_or_revoked_key_is_refused_immediately(server: Server, team: Tenant, values: dict[str, object]):
+    """The cached digest of a key does not outlive its row."""
     key = make_key(server.database, team.caller)
     assert get(server, headers={"X-Api-Key": key}).status_code == 200
 
@@ -233,8 +231,8 @@ def test_a_key_that_is_over_opens_nothing_from_the_next_request(
     assert is_refused(get(server, headers={"X-Api-Key": key}))
 
 
-def test_a_member_who_left_has_no_keys(server: Server, team: Tenant):
-    """Removal holds from the next request."""
+def test_the_keys_of_a_removed_member_are_refused(server: Server, team: Tenant):
+    """Removal takes effect with the next request."""
     with server.database.write() as connection:
         members.add(connection, team.caller, user_id="bob", role="member")
     key = make_key(server.database, team.caller, user_id="bob")
@@ -246,8 +244,8 @@ def test_a_member_who_left_has_no_keys(server: Server, team: Tenant):
     assert is_refused(get(server, headers={"X-Api-Key": key}))
 
 
-def test_the_keys_of_a_deleted_team_open_nothing(server: Server, as_team: Callable[[str], Tenant]):
-    """They are gone with it."""
+def test_the_keys_of_a_deleted_team_are_refused(server: Server, as_team: Callable[[str], Tenant]):
+    """They were deleted with it."""
     gone = as_team("gone")
     assert gone.http.get(WHOAMI).status_code == 200
 
@@ -257,8 +255,9 @@ def test_the_keys_of_a_deleted_team_open_nothing(server: Server, as_team: Callab
     assert is_refused(gone.http.get(WHOAMI))
 
 
-def test_what_was_noted_in_memory_is_kept_when_the_server_stops(stores: Stores, tmp_path: Path):
-    """Last use, and a hash under today's parameters in the place of an older one: written in batches, not lost."""
+@pytest.mark.usefixtures("documented_key_hashes")
+def test_pending_key_updates_are_flushed_on_shutdown(stores: Stores, tmp_path: Path):
+    """Last use, and a hash upgraded to the current parameters: written in batches, not lost."""
     with servers(stores, tmp_path) as start:
         server = start()
         team = make_tenant(server, "a")
@@ -277,19 +276,19 @@ def test_what_was_noted_in_memory_is_kept_when_the_server_stops(stores: Stores, 
     assert before <= used <= now_ms()
 
 
-def test_a_flood_of_wrong_secrets_is_not_hashed_for_long(start_server: Callable[..., Server]):
-    """After a few, wrong secrets of a peer are refused unchecked; keys that were proven before go on."""
+def test_a_flood_of_wrong_secrets_is_throttled(start_server: Callable[..., Server]):
+    """After a few attempts, wrong secrets of a peer are refused unchecked; keys verified before keep working."""
     server = start_server()
     team = make_tenant(server, "a")
     assert team.http.get(WHOAMI).status_code == 200
     fresh = make_key(server.database, team.caller)
-    forged = forgery(fresh)
+    forged = forge(fresh)
     started = time.monotonic()
-    with client(server, credentials.text_of(forged)) as http:
+    with client(server, credentials.format_key(forged)) as http:
         replies = [http.get(WHOAMI) for _ in range(60)]
 
     unchecked = [reply for reply in replies if reply.status_code == 429]
-    assert len(unchecked) >= 20  # 40, or less when the minute ends in between
+    assert len(unchecked) >= 20  # 40, or fewer if the minute ends in between
     assert all(int(reply.headers["Retry-After"]) > 0 for reply in unchecked)
     assert {reply.status_code for reply in replies} == {401, 429}
     assert time.monotonic() - started < 10
@@ -302,15 +301,15 @@ LOCAL = {"auth_mode": "local-dev", "allow_local_dev_bypass": True}
 
 @pytest.fixture
 def local(start_server: Callable[..., Server]) -> Server:
-    """A server in local-dev mode with the team that the first run makes."""
+    """A server in local-dev mode with the team that the first start creates."""
     server = start_server(**LOCAL)
     with server.database.write() as connection:
         teams.create(connection, server_owner(), name="default", slug="default")
     return server
 
 
-def test_local_dev_lets_this_machine_in_without_a_key(local: Server):
-    """As the owner of the team `default`."""
+def test_local_dev_accepts_local_requests_without_a_key(local: Server):
+    """They act as the owner of the team `default`."""
     shown = get(local).json()
 
     assert (shown["scopes"], shown["keyId"]) == ([EVERYTHING], None)
@@ -336,12 +335,12 @@ def test_local_dev_lets_this_machine_in_without_a_key(local: Server):
         {"Authorization": "Bearer wrong"},
     ],
 )
-def test_local_dev_lets_in_no_proxy_and_no_web_page(local: Server, headers: dict[str, str]):
-    """Each sign of somebody else ends the bypass; so does a credential that is wrong."""
+def test_local_dev_refuses_proxies_and_web_pages(local: Server, headers: dict[str, str]):
+    """Any sign of another origin ends the bypass; so does a wrong credential."""
     assert is_refused(get(local, headers=headers))
 
 
-def test_local_dev_lets_in_its_own_pages(local: Server):
+def test_local_dev_accepts_its_own_pages(local: Server):
     """The documentation page is served by this server."""
     own = {"Origin": local.url, "Sec-Fetch-Site": "same-origin"}
 
@@ -351,8 +350,8 @@ def test_local_dev_lets_in_its_own_pages(local: Server):
 @pytest.mark.parametrize(
     "settings", [{**LOCAL, "allow_local_dev_bypass": False}, {**LOCAL, "auth_mode": "api-key"}, {}]
 )
-def test_the_bypass_needs_both_switches(start_server: Callable[..., Server], settings: dict[str, object]):
-    """One of them alone opens nothing."""
+def test_the_local_dev_bypass_requires_both_settings(start_server: Callable[..., Server], settings: dict[str, object]):
+    """Either one alone has no effect."""
     server = start_server(**settings)
     with server.database.write() as connection:
         teams.create(connection, server_owner(), name="default", slug="default")
@@ -360,20 +359,20 @@ def test_the_bypass_needs_both_switches(start_server: Callable[..., Server], set
     assert is_refused(get(server))
 
 
-def test_without_the_team_default_nobody_comes_in_without_a_key(start_server: Callable[..., Server]):
-    """There is nothing to act on."""
+def test_local_dev_requires_the_default_team(start_server: Callable[..., Server]):
+    """Without it there is nothing to act on."""
     assert is_refused(get(start_server(**LOCAL)))
 
 
 def test_keys_work_in_local_dev_mode_too(local: Server):
-    """A key that is sent is the one that counts."""
+    """A key that is sent takes precedence."""
     team = make_tenant(local, "a")
 
     assert team.http.get(WHOAMI).json()["teamId"] == team.team_id
     team.http.close()
 
 
-def test_a_reader_of_keys_may_not_read_memories(server: Server, team: Tenant):
-    """Scopes are separate: keys:write does not imply read."""
+def test_keys_write_does_not_imply_reading_memories(server: Server, team: Tenant):
+    """Scopes are separate."""
     with client(server, make_key(server.database, team.caller, scopes=(KEYS_WRITE,))) as http:
         assert http.get("/v1/memories").status_code == 403

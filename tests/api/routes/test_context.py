@@ -1,4 +1,4 @@
-"""/v1/context: a block that fits, the same bytes for the same rows, and nothing when nothing is known."""
+"""/v1/context: a block within its budget, the same bytes for the same rows, and nothing if nothing is relevant."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.conftest import Tenant
 MAY_20 = 1_779_235_200_000
 
 
-def tell(tenant: Tenant, query: str, **options: Any) -> dict[str, Any]:
+def get_context(tenant: Tenant, query: str, **options: Any) -> dict[str, Any]:
     body = {"projectId": tenant.project_id, "query": query, **options}
     reply = tenant.http.post("/v1/context", json=body)
     assert reply.status_code == 200, reply.text
@@ -19,18 +19,18 @@ def tell(tenant: Tenant, query: str, **options: Any) -> dict[str, Any]:
 
 
 def test_the_block_is_ready_for_a_prompt(team: Tenant):
-    """One dated line a memory, best first, with the memories as receipts."""
+    """One dated line per memory, best first, with the memories alongside."""
     remember(team, [{"title": "Key rotation", "content": "Signing keys rotate weekly.", "createdAtEpoch": MAY_20}])
     remember(team, [{"content": "The office has a coffee machine.", "createdAtEpoch": MAY_20 + DAY_MS}])
-    answer = tell(team, "how often do signing keys rotate?")
+    answer = get_context(team, "how often do signing keys rotate?")
     assert answer["context"] == "[memory]\n- [2026-05-20] Key rotation: Signing keys rotate weekly."
     assert ([memory["title"] for memory in answer["memories"]], answer["sufficient"]) == (["Key rotation"], True)
 
 
-def test_the_same_question_has_the_same_bytes(team: Tenant):
-    """Asked ten times of the same rows, the context is one."""
+def test_the_same_question_returns_the_same_bytes(team: Tenant):
+    """Asked ten times of the same rows, the context is identical."""
     remember(team, [{"content": f"The gasket {n % 3} leaks at {n}"} for n in range(40)])
-    assert len({tell(team, "which gasket leaks?")["context"] for _ in range(10)}) == 1
+    assert len({get_context(team, "which gasket leaks?")["context"] for _ in range(10)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -44,28 +44,28 @@ def test_the_same_question_has_the_same_bytes(team: Tenant):
 )
 @pytest.mark.parametrize("max_chars", [50, 157, 1_500])
 def test_the_block_fits_its_budget(team: Tenant, content: str, query: str, max_chars: int):
-    """In any script, counted in code points, and never cut inside a character."""
+    """In any script, counted in code points, and never cut within a character."""
     remember(team, [{"content": content.format(n=f"{n} {n * 7919}")} for n in range(30)])
-    context = tell(team, query, maxChars=max_chars, limit=50)["context"]
+    context = get_context(team, query, maxChars=max_chars, limit=50)["context"]
     assert 0 < len(context) <= max_chars
     for line in context.splitlines()[1:]:
-        said = line.removeprefix("- [2026-05-20] ")[len("- [2026-11-30] ") if line.startswith("- [") else 0 :]
-        assert len(said) <= 120
+        text = line.removeprefix("- [2026-05-20] ")[len("- [2026-11-30] ") if line.startswith("- [") else 0 :]
+        assert len(text) <= 120
         assert not line.rstrip("…").endswith("\u200d")
 
 
 @pytest.mark.parametrize("query", ["what is the weather in Lisbon tomorrow", "zzqx-9931", "???", ""])
-def test_what_is_not_known_is_empty(team: Tenant, query: str):
+def test_context_is_empty_if_nothing_is_relevant(team: Tenant, query: str):
     """The agent can say that it does not know."""
     remember(team, [{"content": f"Signing keys rotate weekly, part {n}."} for n in range(5)])
-    answer = tell(team, query, format="sandwich")
+    answer = get_context(team, query, format="sandwich")
     assert (answer["context"], answer["sufficient"], answer["memories"]) == ("", False, [])
 
 
-def test_a_sandwich_holds_rule_block_and_question(team: Tenant):
+def test_sandwich_format_holds_instruction_block_and_question(team: Tenant):
     """Ready to be sent as it is."""
     remember(team, [{"content": "签名密钥每周轮换", "createdAtEpoch": MAY_20}])
-    context = tell(team, "密钥多久轮换？", format="sandwich", language="zh")["context"]
+    context = get_context(team, "密钥多久轮换？", format="sandwich", language="zh")["context"]
     assert context.splitlines() == [
         "只根据下列事实回答；其中没有答案时，请直接说不知道。",
         "",
@@ -76,17 +76,17 @@ def test_a_sandwich_holds_rule_block_and_question(team: Tenant):
     ]
 
 
-def test_near_duplicates_are_told_once(team: Tenant):
+def test_near_duplicates_appear_once(team: Tenant):
     """Two memories that say the same take one line."""
     remember(
         team, [{"content": "The copper gasket leaks at the pump"}, {"content": "The copper gasket leaks at the pump!"}]
     )
-    assert len(tell(team, "copper gasket")["memories"]) == 1
+    assert len(get_context(team, "copper gasket")["memories"]) == 1
 
 
 def test_secrets_are_masked(team: Tenant):
-    """A key that was stored does not go into a prompt."""
+    """A stored key does not get into a prompt."""
     remember(team, [{"content": "The deploy key is sk-live-abcdefghijklmnop1234"}])
-    context = tell(team, "deploy key")["context"]
+    context = get_context(team, "deploy key")["context"]
     assert "[masked]" in context
     assert "abcdefghijklmnop" not in context

@@ -21,14 +21,14 @@ CHAT = [
 ]
 
 
-def tell(team: Tenant, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
+def send(team: Tenant, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
     body = {"projectId": team.project_id, "messages": CHAT, **fields}
     return team.http.post("/v1/conversations", json=body, headers=headers)
 
 
 def test_a_conversation_is_stored_as_memories(team: Tenant):
-    """One a chunk, with text, time and tags, each as its own route shows it."""
-    reply = tell(team, tags=["chat"])
+    """One per chunk, with text, time and tags, each as its own route shows it."""
+    reply = send(team, tags=["chat"])
     stored = reply.json()
 
     assert (reply.status_code, stored["chunks"]) == (201, 2)
@@ -42,9 +42,9 @@ def test_a_conversation_is_stored_as_memories(team: Tenant):
         assert team.http.get(f"/v1/memories/{memory['id']}").json()["memory"] == memory
 
 
-def test_the_same_conversation_again_is_answered_with_what_stands(team: Tenant):
+def test_the_same_conversation_again_returns_the_existing_memories(team: Tenant):
     """200 and the same reply; nothing is stored twice."""
-    first, again = tell(team), tell(team)
+    first, again = send(team), send(team)
 
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.json() == first.json()
@@ -52,9 +52,9 @@ def test_the_same_conversation_again_is_answered_with_what_stands(team: Tenant):
 
 
 def test_a_conversation_sent_many_times_at_once_is_stored_once(team: Tenant):
-    """One request creates, the others find."""
+    """One request creates it, the others find it."""
     with ThreadPoolExecutor(8) as clients:
-        replies = [future.result() for future in [clients.submit(tell, team) for _ in range(8)]]
+        replies = [future.result() for future in [clients.submit(send, team) for _ in range(8)]]
 
     assert sorted(reply.status_code for reply in replies) == [200] * 7 + [201]
     assert len({reply.text for reply in replies}) == 1
@@ -62,8 +62,8 @@ def test_a_conversation_sent_many_times_at_once_is_stored_once(team: Tenant):
 
 
 def test_each_chunk_is_found_by_its_number(team: Tenant):
-    """What the conversation was about can be asked for."""
-    tell(team)
+    """Search finds what the conversation was about."""
+    send(team)
 
     for query, number in (("退款", "299"), ("renew plan", "$99")):
         body = {"projectId": team.project_id, "query": query}
@@ -74,37 +74,37 @@ def test_a_conversation_can_belong_to_a_session(team: Tenant):
     """Its memories do; the same words in another session are other memories."""
     body = {"projectId": team.project_id, "externalSessionId": "s"}
     session = team.http.post("/v1/sessions/start", json=body).json()["session"]["id"]
-    alone, within = tell(team), tell(team, sessionId=session)
+    alone, within = send(team), send(team, sessionId=session)
 
     assert [memory["serverSessionId"] for memory in within.json()["memories"]] == [session] * 2
     assert (alone.status_code, within.status_code) == (201, 201)
 
 
 def test_a_session_of_another_project_is_not_found(as_team: AsTeam):
-    """As one that never was, and nothing is stored."""
+    """It looks like one that never existed, and nothing is stored."""
     mine, other = as_team("a"), as_team("b")
     body = {"projectId": other.project_id, "externalSessionId": "s"}
     theirs = other.http.post("/v1/sessions/start", json=body).json()["session"]["id"]
 
-    assert [code_of(tell(mine, sessionId=each)) for each in (theirs, "no-such-id")] == [(404, "NotFound")] * 2
-    assert code_of(tell(mine, projectId=other.project_id)) == (403, "Forbidden")
+    assert [code_of(send(mine, sessionId=each)) for each in (theirs, "no-such-id")] == [(404, "NotFound")] * 2
+    assert code_of(send(mine, projectId=other.project_id)) == (403, "Forbidden")
     assert mine.http.get("/v1/memories").json()["memories"] == []
 
 
-def test_an_idempotency_key_answers_with_the_first_reply(team: Tenant):
-    """The same request again, and a memory that was deleted since is not brought back."""
+def test_an_idempotency_key_replays_the_first_reply(team: Tenant):
+    """A memory that has been deleted since is not restored."""
     headers = {"Idempotency-Key": "one"}
-    first, again = tell(team, headers), tell(team, headers)
+    first, again = send(team, headers), send(team, headers)
 
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
     assert again.json() == first.json()
     team.http.delete(f"/v1/memories/{first.json()['memories'][0]['id']}")
-    assert code_of(tell(team, headers)) == (404, "NotFound")
+    assert code_of(send(team, headers)) == (404, "NotFound")
 
 
-def test_a_conversation_with_nothing_to_remember_is_no_error(team: Tenant):
-    """An empty answer, and nothing stored."""
-    reply = tell(team, messages=[{"role": "user", "content": "<private>x"}, {"role": "system", "content": "y"}])
+def test_a_conversation_with_nothing_to_store_is_no_error(team: Tenant):
+    """An empty reply, and nothing is stored."""
+    reply = send(team, messages=[{"role": "user", "content": "<private>x"}, {"role": "system", "content": "y"}])
 
     assert (reply.status_code, reply.json()) == (200, {"memories": [], "chunks": 0})
 
@@ -124,24 +124,24 @@ def test_a_conversation_with_nothing_to_remember_is_no_error(team: Tenant):
         {"tag": ["x"]},
     ],
 )
-def test_a_conversation_of_another_form_is_refused(team: Tenant, fields: dict[str, Any]):
-    """Nothing is coerced, ignored or half stored."""
-    assert code_of(tell(team, **fields)) == (400, "ValidationError")
+def test_a_malformed_conversation_is_refused(team: Tenant, fields: dict[str, Any]):
+    """Nothing is coerced, ignored or partially stored."""
+    assert code_of(send(team, **fields)) == (400, "ValidationError")
 
 
-def test_rules_of_another_form_in_the_metadata_are_a_conflict(team: Tenant):
+def test_malformed_rules_in_the_metadata_are_a_conflict(team: Tenant):
     """The reply says where to look."""
     team.http.patch(f"/v1/projects/{team.project_id}", json={"metadata": {"conversationRules": {"tags": 1}}})
 
-    reply = tell(team)
+    reply = send(team)
 
     assert code_of(reply) == (409, "Conflict")
     assert "conversationRules" in reply.json()["detail"]
 
 
 @pytest.fixture
-def cut_by_model(start_server: Callable[..., Server]) -> Iterator[tuple[Tenant, chat_model.Model]]:
-    """A team of a server that asks a model."""
+def chunked_by_llm(start_server: Callable[..., Server]) -> Iterator[tuple[Tenant, chat_model.Model]]:
+    """A team of a server that calls an LLM."""
     with chat_model.serving() as model:
         server = start_server(chunker="openai", chunker_url=model.url, chunker_model="small", chunker_api_key="secret")
         team = make_tenant(server, "model")
@@ -149,33 +149,33 @@ def cut_by_model(start_server: Callable[..., Server]) -> Iterator[tuple[Tenant, 
         team.http.close()
 
 
-def test_a_model_can_be_set_to_cut(cut_by_model: tuple[Tenant, chat_model.Model]):
-    """The settings lead to it, key and all."""
-    team, model = cut_by_model
+def test_an_llm_can_be_configured_for_chunking(chunked_by_llm: tuple[Tenant, chat_model.Model]):
+    """The settings lead to it, including the key."""
+    team, model = chunked_by_llm
     model.content = '{"starts": [0, 1, 2, 3]}'
 
-    assert tell(team).json()["chunks"] == 4
+    assert send(team).json()["chunks"] == 4
     assert (model.requests[0]["model"], model.keys) == ("small", ["Bearer secret"])
 
 
-def test_a_repeated_request_is_answered_as_the_model_had_cut_it(cut_by_model: tuple[Tenant, chat_model.Model]):
-    """With the same memories and the same count, and without asking the model again."""
-    team, model = cut_by_model
+def test_a_repeated_request_keeps_the_chunks_of_the_llm(chunked_by_llm: tuple[Tenant, chat_model.Model]):
+    """The same memories and the same count, without calling the LLM again."""
+    team, model = chunked_by_llm
     model.content = '{"starts": [0, 1, 2, 3]}'
     headers = {"Idempotency-Key": "one"}
 
-    first, again = tell(team, headers), tell(team, headers)
+    first, again = send(team, headers), send(team, headers)
 
     assert again.json() == first.json()
     assert len(model.requests) == 1
 
 
-def test_nobody_waits_for_the_model_but_who_asked_for_it(cut_by_model: tuple[Tenant, chat_model.Model]):
-    """Writes go on while it thinks: it is asked in no transaction and in no thread of theirs."""
-    team, model = cut_by_model
+def test_only_its_own_request_waits_for_the_llm(chunked_by_llm: tuple[Tenant, chat_model.Model]):
+    """Other writes go on: it is called outside transactions, on a thread of its own."""
+    team, model = chunked_by_llm
     model.may_answer.clear()
     with ThreadPoolExecutor(1) as elsewhere:
-        pending = elsewhere.submit(tell, team)
+        pending = elsewhere.submit(send, team)
         assert model.was_asked.wait(20)
         written = team.post_memory(content="meanwhile")
         assert (written.status_code, pending.done()) == (201, False)
@@ -183,12 +183,12 @@ def test_nobody_waits_for_the_model_but_who_asked_for_it(cut_by_model: tuple[Ten
         assert pending.result(timeout=20).status_code == 201
 
 
-def test_a_model_that_is_not_there_leaves_the_work_to_the_rules(start_server: Callable[..., Server]):
-    """The setting is a wish; the conversation is stored all the same."""
+def test_rules_replace_an_unreachable_llm(start_server: Callable[..., Server]):
+    """The conversation is stored all the same."""
     server = start_server(chunker="openai", chunker_url="http://127.0.0.1:9/v1", chunker_model="small")
     team = make_tenant(server, "model")
 
-    reply = tell(team)
+    reply = send(team)
 
     assert (reply.status_code, reply.json()["chunks"]) == (201, 2)
     team.http.close()

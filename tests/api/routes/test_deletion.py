@@ -1,4 +1,4 @@
-"""Deleting many memories by filter, and sessions."""
+"""Bulk deletion of memories by filter, of sessions and of a person's data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +26,8 @@ def contents(team: Tenant) -> list[str]:
     return [memory["content"] for memory in memories]
 
 
-def test_a_rehearsal_counts_and_changes_nothing(filled: Tenant):
-    """The same number is then deleted."""
+def test_a_dry_run_counts_and_changes_nothing(filled: Tenant):
+    """The same number is deleted afterwards."""
     body = {"projectId": filled.project_id, "kinds": ["prompt"]}
 
     assert delete(filled, **body, dryRun=True).json() == {"deleted": 5, "dryRun": True}
@@ -37,15 +37,15 @@ def test_a_rehearsal_counts_and_changes_nothing(filled: Tenant):
     assert delete(filled, **body).json() == {"deleted": 0, "dryRun": False}
 
 
-def test_every_filter_of_search_holds(filled: Tenant):
-    """Half open in time, as everywhere."""
+def test_every_filter_of_search_applies(filled: Tenant):
+    """Time ranges are half-open, as everywhere."""
     delete(filled, projectId=filled.project_id, createdAfter=1_003, createdBefore=1_009)
 
     assert contents(filled) == ["memory 0", "memory 1", "memory 2", "memory 9"]
 
 
-def test_more_than_a_batch_goes_at_once(team: Tenant):
-    """In transactions of a thousand."""
+def test_more_than_one_batch_is_deleted(team: Tenant):
+    """In transactions of a thousand rows."""
     for start in range(0, 2_100, 300):
         batch = [{"projectId": team.project_id, "content": f"note {start + number}"} for number in range(300)]
         team.http.post("/v1/memories/batch", json=batch)
@@ -61,8 +61,8 @@ def test_without_a_filter_nothing_is_deleted(filled: Tenant, body: dict[str, Any
     assert len(contents(filled)) == 10
 
 
-def test_others_memories_stay(filled: Tenant, as_team: Callable[[str], Tenant]):
-    """Another team's project is 403, as for every projectId in a body; without one the own team is meant."""
+def test_memories_of_other_teams_are_kept(filled: Tenant, as_team: Callable[[str], Tenant]):
+    """Another team's project is 403, as for every projectId in a body; without one, the caller's own team is meant."""
     stranger = as_team("b")
 
     assert delete(stranger, projectId=filled.project_id, kinds=["prompt"]).status_code == 403
@@ -71,13 +71,13 @@ def test_others_memories_stay(filled: Tenant, as_team: Callable[[str], Tenant]):
 
 
 def test_a_writer_may_not_delete_by_filter(server: Server, filled: Tenant):
-    """It needs team:admin."""
+    """Requires team:admin."""
     key = make_key(server.database, filled.caller, scopes=("memories:read", "memories:write"))
     with client(server, key) as writer:
         assert writer.post("/v1/memories/delete", json={"kinds": ["prompt"]}).status_code == 403
 
 
-def test_a_session_goes_with_everything_of_it(team: Tenant):
+def test_a_session_is_deleted_with_everything_in_it(team: Tenant):
     """Its memories and events; a second time it is unknown."""
     started = team.http.post("/v1/sessions/start", json={"projectId": team.project_id, "externalSessionId": "run"})
     session_id = started.json()["session"]["id"]
@@ -94,8 +94,8 @@ def test_a_session_goes_with_everything_of_it(team: Tenant):
     assert team.http.delete(f"/v1/sessions/{session_id}").status_code == 404
 
 
-def test_deletions_are_on_record_with_their_counts(filled: Tenant):
-    """Who did it, to which project, how many."""
+def test_deletions_are_audited_with_their_counts(filled: Tenant):
+    """Who did it, in which project, how many."""
     delete(filled, projectId=filled.project_id, kinds=["prompt"])
 
     (entry,) = filled.http.get("/v1/audit", params={"action": "memory.delete"}).json()["audit"]
@@ -103,8 +103,8 @@ def test_deletions_are_on_record_with_their_counts(filled: Tenant):
     assert (entry["targetId"], entry["count"]) == (filled.project_id, 5)
 
 
-def test_requests_that_named_what_was_erased_are_forgotten(team: Tenant):
-    """A repeat of the POST must not be answered with what is gone."""
+def test_erasure_removes_the_idempotency_records_of_erased_rows(team: Tenant):
+    """A repeated POST must not be answered with something that was erased."""
     headers = {"Idempotency-Key": "one"}
     body = {"projectId": team.project_id, "content": "of ada", "metadata": {"person": "ada"}}
     team.http.post("/v1/memories", json=body, headers=headers)

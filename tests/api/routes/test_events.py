@@ -67,7 +67,7 @@ def test_the_same_event_again_is_stored_once(team: Tenant, fields: dict[str, Any
     assert again.json() == first.json()
 
 
-def test_the_order_of_the_keys_of_a_payload_makes_no_other_event(team: Tenant):
+def test_the_order_of_payload_keys_does_not_matter(team: Tenant):
     """An object is its keys and values."""
     first = stored(team, payload={"a": 1, "b": {"c": 2, "d": 3}})
 
@@ -75,7 +75,7 @@ def test_the_order_of_the_keys_of_a_payload_makes_no_other_event(team: Tenant):
 
 
 def test_no_payload_and_an_empty_one_are_the_same(team: Tenant):
-    """What is left out, null or empty says nothing."""
+    """Omitted, null and empty payloads are equal."""
     first = stored(team)
 
     assert [post(team, payload=empty).json()["event"]["id"] for empty in (None, {})] == [first["id"]] * 2
@@ -93,15 +93,15 @@ def test_no_payload_and_an_empty_one_are_the_same(team: Tenant):
         {"sourceEventId": "e"},
     ],
 )
-def test_an_event_that_differs_is_another(team: Tenant, change: dict[str, Any]):
-    """Each part of its identity tells events apart."""
+def test_a_different_event_is_stored_separately(team: Tenant, change: dict[str, Any]):
+    """Each part of its identity distinguishes events."""
     first = stored(team, payload={"a": 1})
 
     assert stored(team, **{"payload": {"a": 1}, **change})["id"] != first["id"]
 
 
-def test_the_senders_id_alone_makes_an_event_the_same(team: Tenant):
-    """With a `sourceEventId` nothing else counts."""
+def test_source_event_id_alone_identifies_an_event(team: Tenant):
+    """With a `sourceEventId`, nothing else counts."""
     first = stored(team, sourceEventId="e", payload={"a": 1})
 
     again = post(team, sourceEventId="e", payload={"a": 2}, occurredAtEpoch=5)
@@ -109,8 +109,8 @@ def test_the_senders_id_alone_makes_an_event_the_same(team: Tenant):
     assert (again.status_code, again.json()["event"]) == (200, first)
 
 
-def test_a_retried_event_is_stored_once_however_often_at_once(team: Tenant):
-    """Ten retries in parallel, without any key: one row."""
+def test_concurrent_retries_store_an_event_once(team: Tenant):
+    """Ten parallel retries without an Idempotency-Key: one row."""
     with ThreadPoolExecutor(10) as pool:
         replies = list(pool.map(lambda _: post(team, payload={"a": 1}), range(10)))
 
@@ -119,7 +119,7 @@ def test_a_retried_event_is_stored_once_however_often_at_once(team: Tenant):
 
 
 def test_an_event_finds_its_session_by_the_content_id(team: Tenant):
-    """It joins the standing session, and is the same event as one that names the session."""
+    """It joins the existing session, and equals an event that names the session."""
     known = session(team, contentSessionId="c")
     event = stored(team, contentSessionId="c")
 
@@ -127,13 +127,13 @@ def test_an_event_finds_its_session_by_the_content_id(team: Tenant):
     assert post(team, serverSessionId=known).json()["event"]["id"] == event["id"]
 
 
-def test_an_event_whose_session_is_unknown_stands_alone(team: Tenant):
-    """It is stored without a session."""
+def test_an_event_of_an_unknown_session_has_no_session(team: Tenant):
+    """It is stored without one."""
     assert stored(team, contentSessionId="nobody's")["serverSessionId"] is None
 
 
-def test_an_event_sent_before_and_after_its_session_began_is_one(team: Tenant):
-    """Joining a session makes no other event of it."""
+def test_an_event_sent_before_and_after_its_session_started_is_one(team: Tenant):
+    """Joining a session does not change its identity."""
     first = stored(team, contentSessionId="c")
     session(team, contentSessionId="c")
 
@@ -148,8 +148,8 @@ def test_a_content_id_never_leads_into_another_project(team: Tenant):
     assert stored(team, contentSessionId="c")["serverSessionId"] is None
 
 
-def test_sessions_out_of_the_project_look_like_none_at_all(as_team: AsTeam):
-    """A session of another team, of another project, or of nobody is 404."""
+def test_sessions_of_other_projects_look_missing(as_team: AsTeam):
+    """A session of another team, of another project, or an unknown one is 404."""
     team = as_team("a")
     other = team.http.post("/v1/projects", json={"name": "other"}).json()["project"]["id"]
     wrong = [session(as_team("b")), session(team, projectId=other), "0" * 36, "odd", ""]
@@ -161,8 +161,8 @@ def test_sessions_out_of_the_project_look_like_none_at_all(as_team: AsTeam):
 
 
 @pytest.mark.parametrize("query", ["?generate=false", "?wait=true", "?generate=true&wait=true"])
-def test_what_older_clients_ask_for_is_accepted(team: Tenant, query: str):
-    """`generate` and `wait` change nothing."""
+def test_query_parameters_of_older_clients_are_accepted(team: Tenant, query: str):
+    """`generate` and `wait` have no effect."""
     assert post(team, query).status_code == 201
 
 
@@ -184,13 +184,13 @@ def test_unknown_keys_are_ignored(team: Tenant):
         {"eventType": None},
     ],
 )
-def test_known_keys_are_strict_all_the_same(team: Tenant, fields: dict[str, Any]):
-    """A value of another type or range is refused."""
+def test_known_keys_are_validated_strictly(team: Tenant, fields: dict[str, Any]):
+    """A value of another type or out of range is refused."""
     assert code_of(post(team, **fields)) == (400, "ValidationError")
 
 
-def test_a_batch_is_answered_in_input_order_with_repeats_as_one(team: Tenant):
-    """Up to 500 events at once; the same one twice is one row."""
+def test_a_batch_is_answered_in_input_order_without_duplicates(team: Tenant):
+    """Up to 500 events at once; a duplicate is stored once."""
     items = [body(team, payload={"n": number}) for number in (1, 2, 1, 3)]
     reply = team.http.post("/v1/events/batch?generate=false", json=items)
     events = reply.json()["events"]
@@ -204,7 +204,7 @@ def test_a_batch_is_answered_in_input_order_with_repeats_as_one(team: Tenant):
     ("bad", "status"),
     [({"eventType": 7}, 400), ({"projectId": "nobody's"}, 403), ({"serverSessionId": "nobody's"}, 404)],
 )
-def test_one_bad_event_keeps_the_whole_batch_out(team: Tenant, bad: dict[str, Any], status: int):
+def test_one_bad_event_rejects_the_whole_batch(team: Tenant, bad: dict[str, Any], status: int):
     """Nothing of a refused batch is stored."""
     reply = team.http.post("/v1/events/batch", json=[body(team), body(team, **bad)])
 
@@ -213,7 +213,7 @@ def test_one_bad_event_keeps_the_whole_batch_out(team: Tenant, bad: dict[str, An
 
 
 def test_events_are_listed_newest_first(team: Tenant):
-    """By the time they occurred, equal times among them, each once."""
+    """By the time they occurred, each once, also among equal times."""
     known = session(team, contentSessionId="c")
     items = [body(team, occurredAtEpoch=1000 + number // 3, payload={"n": number}) for number in range(9)]
     team.http.post("/v1/events/batch", json=[*items, body(team, serverSessionId=known, occurredAtEpoch=1)])
@@ -232,7 +232,7 @@ def test_events_are_listed_newest_first(team: Tenant):
 
 
 def test_a_foreign_event_looks_missing(as_team: AsTeam):
-    """Another team's event is 404, exactly like one that never was."""
+    """Another team's event is 404, exactly like one that never existed."""
     foreign = stored(as_team("b"))["id"]
 
     def seen(event_id: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what is it: for monitors and for claude-mem's hooks."""
+"""Liveness, readiness and version, for monitors and for claude-mem's hooks."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ PUBLIC = ["/healthz", "/readyz", "/api/health", "/api/readiness", "/api/version"
 
 
 @pytest.mark.parametrize("path", PUBLIC)
-def test_public_routes_need_no_key(server: Server, path: str):
+def test_public_routes_require_no_key(server: Server, path: str):
     """Monitors and newcomers have none."""
     assert httpx.get(f"{server.url}{path}").status_code == 200
 
@@ -29,17 +29,17 @@ def test_public_routes_need_no_key(server: Server, path: str):
     ["/v1/memories", "/v1/projects", "/v1/healthz", "/v1/health/../projects", "/v1/memories/", "/v1/projects/health"],
 )
 def test_no_other_route_is_public(server: Server, path: str):
-    """Neither a name nor a detour opens a route."""
+    """Neither a similar name nor a detour bypasses authentication."""
     assert httpx.get(f"{server.url}{path}").status_code in (401, 404)
 
 
-def test_the_process_says_that_it_lives(server: Server):
-    """The smallest of answers."""
+def test_healthz_is_ok_while_the_process_runs(server: Server):
+    """The smallest possible reply."""
     assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok"}
 
 
-def test_a_whole_server_is_ready(server: Server):
-    """Database readable and writable, migrations at head, vectors off by choice."""
+def test_an_intact_server_is_ready(server: Server):
+    """Database readable and writable, migrations at head, vectors switched off."""
     assert httpx.get(f"{server.url}/readyz").json() == {
         "status": "ok",
         "database": "ok",
@@ -48,8 +48,8 @@ def test_a_whole_server_is_ready(server: Server):
     }
 
 
-def test_what_hooks_poll_has_the_documented_keys(server: Server):
-    """Status, version, uptime and the state of the vectors."""
+def test_hook_routes_return_the_documented_keys(server: Server):
+    """Status, version, uptime and the state of the vector index."""
     health = httpx.get(f"{server.url}/api/health").json()
 
     assert health.keys() == {"status", "version", "uptime", "mcpConnected", "vectors"}
@@ -58,19 +58,19 @@ def test_what_hooks_poll_has_the_documented_keys(server: Server):
     assert httpx.get(f"{server.url}/api/version").json() == {"version": health["version"]}
 
 
-def test_info_says_what_the_server_is(server: Server):
-    """Name, versions and how to come in."""
+def test_info_describes_the_server(server: Server):
+    """Name, versions and how to authenticate."""
     info = httpx.get(f"{server.url}/v1/info").json()
 
     assert info.keys() == {"name", "version", "runtime", "authMode", "schemaVersion"}
     assert (info["name"], info["authMode"], info["schemaVersion"]) == ("cmem-server", "api-key", migrations.head())
 
 
-def test_health_answers_at_once_while_somebody_writes(start_server: Callable[..., Server]):
-    """Nothing that is polled waits for the write lock."""
+def test_health_does_not_wait_for_writers(start_server: Callable[..., Server]):
+    """None of the polled routes waits for the write lock."""
     server = start_server()
     with server.database.write() as connection:
-        connection.execute(text("SELECT 1"))  # with the first statement comes the turn
+        connection.execute(text("SELECT 1"))  # the first statement takes the write lock
         started = time.monotonic()
         statuses = [httpx.get(f"{server.url}{path}").status_code for path in PUBLIC[:5]]
 
@@ -78,40 +78,40 @@ def test_health_answers_at_once_while_somebody_writes(start_server: Callable[...
     assert time.monotonic() - started < 5
 
 
-def not_a_database(path: Path) -> None:
+def corrupt(path: Path) -> None:
     path.write_bytes(b"not a database" * 5000)
 
 
-def without_room(path: Path) -> None:
+def block_writer_lock(path: Path) -> None:
     path.with_name(path.name + "-writer.lock").unlink(missing_ok=True)
     path.with_name(path.name + "-writer.lock").mkdir()
 
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("damage", "reported"),
     [
-        (not_a_database, "not readable: it is corrupt"),
-        (without_room, "not writable"),
+        (corrupt, "not readable: it is corrupt"),
+        (block_writer_lock, "not writable"),
     ],
 )
 @pytest.mark.sqlite
-def test_a_broken_file_shows(database: Database, harm: Callable[[Path], None], said: str):
-    """Readiness names what does not work, after the next trial in the background."""
+def test_a_damaged_database_file_is_reported(database: Database, damage: Callable[[Path], None], reported: str):
+    """Readiness names what is wrong after the next background check."""
     readiness = Readiness(database)
     readiness.try_writing()
     assert readiness.of_database() == ("ok", "ok")
     database.close()
 
-    harm(database.path)
+    damage(database.path)
     readiness.try_writing()
-    readiness.look_at_pages()
+    readiness.check_pages()
 
-    assert readiness.of_database()[0] == said
+    assert readiness.of_database()[0] == reported
 
 
-def test_a_table_that_is_gone_shows(stores: Stores, database: Database, tmp_path: Path):
-    """Each of them is looked at."""
+def test_a_missing_table_is_reported(stores: Stores, database: Database, tmp_path: Path):
+    """Every table is checked."""
     readiness = Readiness(database)
     with closing(Database(stores.owner_url(tmp_path))) as owned, owned.write() as connection:
         connection.exec_driver_sql("DROP TABLE memory_sources")
@@ -122,8 +122,8 @@ def test_a_table_that_is_gone_shows(stores: Stores, database: Database, tmp_path
     assert (state.split(":")[0], revision) == ("not writable", "ok")
 
 
-def test_a_repaired_database_shows_too(database: Database):
-    """The next trial that works makes it ready again."""
+def test_a_repaired_database_is_reported(database: Database):
+    """The next successful check makes it ready again."""
     readiness = Readiness(database, writable="not writable")
 
     readiness.try_writing()
@@ -132,10 +132,10 @@ def test_a_repaired_database_shows_too(database: Database):
 
 
 @pytest.mark.sqlite
-def test_a_server_over_a_broken_database_lives_and_is_not_ready(start_server: Callable[..., Server]):
+def test_a_server_with_a_damaged_database_is_alive_and_not_ready(start_server: Callable[..., Server]):
     """Liveness stays 200, readiness is 503 with the cause."""
     server = start_server()
-    not_a_database(server.database.path)
+    corrupt(server.database.path)
 
     alive, ready = (httpx.get(f"{server.url}{path}", timeout=30) for path in ("/healthz", "/readyz"))
 
@@ -145,10 +145,10 @@ def test_a_server_over_a_broken_database_lives_and_is_not_ready(start_server: Ca
 
 
 @pytest.mark.postgresql
-def test_a_server_whose_database_is_gone_lives_and_is_not_ready(
+def test_a_server_without_its_database_is_alive_and_not_ready(
     stores: Stores, start_server: Callable[..., Server], tmp_path: Path
 ):
-    """Liveness stays 200, readiness is 503; who asks for more is told to come again."""
+    """Liveness stays 200, readiness and all other requests are 503."""
     server = start_server()
     team = make_tenant(server, "a")
     stores.forget(tmp_path)
@@ -161,8 +161,8 @@ def test_a_server_whose_database_is_gone_lives_and_is_not_ready(
     assert (ready["status"], ready["database"]) == ("unavailable", "not readable: it cannot be reached")
 
 
-def test_a_database_behind_the_code_shows(stores: Stores, database: Database, tmp_path: Path):
-    """Migrations that are missing are named."""
+def test_missing_migrations_are_reported(stores: Stores, database: Database, tmp_path: Path):
+    """The current and the expected revision are named."""
     database.close()
     migrations.downgrade(stores.owner_url(tmp_path), "0001")
 
@@ -173,8 +173,8 @@ def test_a_database_behind_the_code_shows(stores: Stores, database: Database, tm
     assert migrations.head() in revision
 
 
-def test_a_poll_leaves_no_trace(team: Tenant):
-    """Health is neither audited nor counted."""
+def test_polls_are_not_recorded(team: Tenant):
+    """Health requests are neither audited nor counted."""
     before = team.http.get("/v1/audit").json()["audit"]
     for path in PUBLIC:
         team.http.get(path)

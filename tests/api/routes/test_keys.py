@@ -1,4 +1,4 @@
-"""/v1/keys: the life of a key over HTTP."""
+"""/v1/keys: the lifecycle of a key over HTTP."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def status(server: Server, api_key: str) -> int:
         return http.get("/v1/auth/whoami").status_code
 
 
-def test_a_new_key_is_shown_once_and_opens_what_it_says(server: Server, team: Tenant):
+def test_a_new_key_is_shown_once_and_works(server: Server, team: Tenant):
     """The reply holds the only copy of the secret."""
     made = team.http.post("/v1/keys", json={"name": "ci", "projectId": team.project_id, "expiresInDays": 2})
     key = made.json()
@@ -41,8 +41,8 @@ def test_no_other_reply_holds_a_secret(team: Tenant):
     assert "hash" not in one.text + many.text
 
 
-def test_a_repeated_creation_makes_no_second_key_and_shows_no_secret(team: Tenant):
-    """The Idempotency-Key holds ids only."""
+def test_a_repeated_creation_makes_no_second_key_and_shows_no_secret_again(team: Tenant):
+    """The record of an Idempotency-Key holds ids only."""
     send = lambda: team.http.post("/v1/keys", json={"name": "ci"}, headers={"Idempotency-Key": "once"})  # noqa: E731
     first, second = send(), send()
 
@@ -51,8 +51,8 @@ def test_a_repeated_creation_makes_no_second_key_and_shows_no_secret(team: Tenan
     assert [key["id"] for key in team.http.get("/v1/keys").json()["keys"]].count(first.json()["id"]) == 1
 
 
-def test_a_rotated_key_hands_over(server: Server, team: Tenant):
-    """Both work in the overlap; without one the old key ends at once."""
+def test_rotation_replaces_a_key(server: Server, team: Tenant):
+    """Both keys work during an overlap; without one the old key ends at once."""
     first = team.http.post("/v1/keys", json={}).json()
     second = team.http.post(f"/v1/keys/{first['id']}/rotate", json={"overlapSeconds": 60}).json()
     assert [status(server, one["apiKey"]) for one in (first, second)] == [200, 200]
@@ -64,7 +64,7 @@ def test_a_rotated_key_hands_over(server: Server, team: Tenant):
 
 
 def test_a_revoked_key_stays_in_the_list(server: Server, team: Tenant):
-    """Who looks for it later finds when it ended."""
+    """It can still be seen when it was revoked."""
     made = team.http.post("/v1/keys", json={}).json()
 
     assert team.http.delete(f"/v1/keys/{made['id']}").json() == {"deleted": True, "id": made["id"]}
@@ -73,8 +73,8 @@ def test_a_revoked_key_stays_in_the_list(server: Server, team: Tenant):
     assert team.http.get(f"/v1/keys/{made['id']}").json()["key"]["revokedAtEpoch"] <= now_ms()
 
 
-def test_a_narrowed_key_loses_it_from_the_next_request(server: Server, team: Tenant):
-    """Its holder notices at once."""
+def test_a_restricted_key_loses_the_scope_with_the_next_request(server: Server, team: Tenant):
+    """Restrictions take effect immediately."""
     made = team.http.post("/v1/keys", json={"scopes": [MEMORIES_READ, MEMORIES_WRITE]}).json()
     body = {"projectId": team.project_id, "content": "x"}
     with client(server, made["apiKey"]) as http:
@@ -85,7 +85,7 @@ def test_a_narrowed_key_loses_it_from_the_next_request(server: Server, team: Ten
     assert (changed["key"]["scopes"], changed["key"]["name"]) == ([MEMORIES_READ], "reader")
 
 
-def test_a_name_is_cleared_by_null_and_left_by_absence(team: Tenant):
+def test_null_clears_a_name_and_absence_keeps_it(team: Tenant):
     """As in every PATCH."""
     made = team.http.post("/v1/keys", json={"name": "ci", "label": "x"}).json()
 
@@ -106,8 +106,8 @@ def test_a_name_is_cleared_by_null_and_left_by_absence(team: Tenant):
         {"name": ""},
     ],
 )
-def test_a_body_of_another_form_makes_no_key(team: Tenant, body: dict[str, object]):
-    """400, and nothing is made."""
+def test_a_malformed_body_creates_no_key(team: Tenant, body: dict[str, object]):
+    """400, and nothing is created."""
     before = len(team.http.get("/v1/keys").json()["keys"])
 
     assert team.http.post("/v1/keys", json=body).status_code == 400
@@ -115,7 +115,7 @@ def test_a_body_of_another_form_makes_no_key(team: Tenant, body: dict[str, objec
 
 
 @pytest.mark.parametrize("overlap", [-1, 604_801])
-def test_an_overlap_has_bounds(team: Tenant, overlap: int):
+def test_the_overlap_is_limited(team: Tenant, overlap: int):
     """A week at most."""
     made = team.http.post("/v1/keys", json={}).json()
 
@@ -123,7 +123,7 @@ def test_an_overlap_has_bounds(team: Tenant, overlap: int):
 
 
 def test_a_list_of_keys_is_paged(team: Tenant):
-    """Newest first, without gaps and repeats."""
+    """Newest first, without gaps or duplicates."""
     made = [team.http.post("/v1/keys", json={}).json()["id"] for _ in range(4)]
     seen, cursor = [], None
     while True:
@@ -136,23 +136,23 @@ def test_a_list_of_keys_is_paged(team: Tenant):
     assert len(seen) == len(set(seen)) == 5
 
 
-def test_a_wider_key_is_refused_over_http(server: Server, team: Tenant):
-    """The rules of the service hold here too."""
+def test_a_key_cannot_exceed_its_creator(server: Server, team: Tenant):
+    """The rules of the service apply over HTTP too."""
     with client(server, make_key(server.database, team.caller, scopes=(KEYS_WRITE, MEMORIES_READ))) as http:
         owners = team.http.get("/v1/auth/whoami").json()["keyId"]
-        tries = [
+        replies = [
             http.post("/v1/keys", json={"scopes": [EVERYTHING]}),
             http.post(f"/v1/keys/{owners}/rotate", json={}),
             http.patch(f"/v1/keys/{owners}", json={"name": "x"}),
             http.delete(f"/v1/keys/{owners}"),
         ]
 
-    assert [one.json()["error"] for one in tries] == ["Forbidden"] * 4
+    assert [reply.json()["error"] for reply in replies] == ["Forbidden"] * 4
     assert team.http.get("/v1/auth/whoami").status_code == 200
 
 
-def test_a_member_loses_what_his_role_loses(server: Server, team: Tenant):
-    """A demotion holds from the next request, a promotion too."""
+def test_a_role_change_applies_to_the_keys_of_the_member(server: Server, team: Tenant):
+    """A demotion takes effect with the next request, and so does a promotion."""
     member = f"/v1/teams/{team.team_id}/members"
     team.http.post(member, json={"userId": "ann", "role": "admin"})
     made = team.http.post("/v1/keys", json={"scopes": [EVERYTHING], "userId": "ann"}).json()
@@ -165,8 +165,8 @@ def test_a_member_loses_what_his_role_loses(server: Server, team: Tenant):
     assert seen == [200, 403, 200]
 
 
-def test_a_key_of_the_server_lists_the_servers_keys(server: Server, team: Tenant):
-    """A key of no team sees those of no team."""
+def test_a_server_wide_key_lists_only_server_wide_keys(server: Server, team: Tenant):
+    """A key without a team sees only keys without a team."""
     of_team = team.http.post("/v1/keys", json={}).json()["id"]
     with client(server, make_key(server.database, server_owner(), scopes=(EVERYTHING,))) as http:
         own = http.get("/v1/auth/whoami").json()["keyId"]

@@ -1,4 +1,4 @@
-"""/v1/teams/{id}/members: roles, and who may give them."""
+"""/v1/teams/{id}/members: roles, and who may grant them."""
 
 from urllib.parse import quote
 
@@ -25,7 +25,7 @@ def as_member(server: Server, team: Tenant, role: Role) -> httpx.Client:
 
 
 def test_a_member_is_added_listed_changed_and_removed(team: Tenant):
-    """One after the other."""
+    """The whole lifecycle."""
     added = add(team, "ann@example.org", "viewer")
     changed = team.http.patch(path(team, "ann@example.org"), json={"role": "member"})
 
@@ -37,8 +37,8 @@ def test_a_member_is_added_listed_changed_and_removed(team: Tenant):
     assert team.http.get(path(team)).json()["members"] == []
 
 
-def test_nobody_is_a_member_twice(team: Tenant):
-    """409, and the role stays."""
+def test_adding_a_member_twice_is_a_conflict(team: Tenant):
+    """409, and the role is kept."""
     add(team, "ann", "viewer")
 
     assert add(team, "ann", "admin").status_code == 409
@@ -46,14 +46,14 @@ def test_nobody_is_a_member_twice(team: Tenant):
 
 
 @pytest.mark.parametrize("user_id", ["", " ", "a b", "a/b", "a\\b", "..", "x" * 201, "a\tb"])
-def test_a_user_id_that_no_path_could_name_is_refused(team: Tenant, user_id: str):
-    """Otherwise nobody could remove him again."""
+def test_a_user_id_that_does_not_fit_in_a_path_is_refused(team: Tenant, user_id: str):
+    """Otherwise the member could not be removed again."""
     assert add(team, user_id, "viewer").status_code == 400
 
 
 @pytest.mark.parametrize("user_id", ["ann@example.org", "安娜", "a+b%20c", "a?b#c"])
 def test_a_user_id_of_any_script_is_found_again(team: Tenant, user_id: str):
-    """Percent-encoding is the client's."""
+    """Percent-encoding is up to the client."""
     add(team, user_id, "viewer")
 
     assert team.http.delete(path(team, quote(user_id, safe=""))).status_code == 200
@@ -61,13 +61,13 @@ def test_a_user_id_of_any_script_is_found_again(team: Tenant, user_id: str):
 
 @pytest.mark.parametrize("actor", ROLES)
 @pytest.mark.parametrize("role", ROLES)
-def test_nobody_grants_a_role_above_his_own(server: Server, team: Tenant, actor: Role, role: Role):
-    """Only admins and owners have a say, and an admin makes no owner."""
+def test_no_role_above_the_callers_own_can_be_granted(server: Server, team: Tenant, actor: Role, role: Role):
+    """Only admins and owners may grant roles, and an admin cannot create an owner."""
     allowed = RANKS[actor] >= RANKS["admin"] and RANKS[actor] >= RANKS[role]
     with as_member(server, team, actor) as http:
         made = http.post(path(team), json={"userId": "new", "role": role})
-        add(team, "standing", "viewer")
-        changed = http.patch(path(team, "standing"), json={"role": role})
+        add(team, "existing", "viewer")
+        changed = http.patch(path(team, "existing"), json={"role": role})
 
     assert made.status_code == (201 if allowed else 403)
     assert changed.status_code == (200 if allowed else 403)
@@ -75,7 +75,7 @@ def test_nobody_grants_a_role_above_his_own(server: Server, team: Tenant, actor:
 
 @pytest.mark.parametrize("actor", ROLES)
 @pytest.mark.parametrize("role", ROLES)
-def test_nobody_takes_a_role_above_his_own(server: Server, team: Tenant, actor: Role, role: Role):
+def test_no_role_above_the_callers_own_can_be_taken_away(server: Server, team: Tenant, actor: Role, role: Role):
     """Neither by demoting nor by removing."""
     allowed = RANKS[actor] >= RANKS["admin"] and RANKS[actor] >= RANKS[role]
     add(team, "one", role)
@@ -89,7 +89,7 @@ def test_nobody_takes_a_role_above_his_own(server: Server, team: Tenant, actor: 
 
 
 def test_a_key_with_team_admin_ranks_as_admin(server: Server, team: Tenant):
-    """Without a member, scopes say how far it reaches."""
+    """Without a member, the scopes of a key decide its rank."""
     with client(server, make_key(server.database, team.caller, scopes=(TEAM_ADMIN,))) as http:
         statuses = [http.post(path(team), json={"userId": role, "role": role}).status_code for role in ROLES]
 
@@ -97,7 +97,7 @@ def test_a_key_with_team_admin_ranks_as_admin(server: Server, team: Tenant):
 
 
 def test_the_last_owner_cannot_leave(team: Tenant):
-    """Neither removed nor demoted; with a second owner he can."""
+    """Neither removed nor demoted; with a second owner both are possible."""
     add(team, "olga", "owner")
     assert team.http.delete(path(team, "olga")).status_code == 409
     assert team.http.patch(path(team, "olga"), json={"role": "admin"}).status_code == 409
@@ -110,11 +110,11 @@ def test_the_last_owner_cannot_leave(team: Tenant):
 
 
 def test_an_unknown_member_is_not_found(team: Tenant):
-    """As any other id."""
+    """Like any other unknown id."""
     assert team.http.patch(path(team, "nobody"), json={"role": "viewer"}).status_code == 404
     assert team.http.delete(path(team, "nobody")).status_code == 404
 
 
-def test_a_role_that_is_none_is_refused(team: Tenant):
-    """400 for what is not one of the four."""
+def test_an_unknown_role_is_refused(team: Tenant):
+    """400 for anything but the four roles."""
     assert add(team, "ann", "root").status_code == 400

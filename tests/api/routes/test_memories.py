@@ -17,21 +17,21 @@ AsTeam = Callable[[str], Tenant]
 
 
 def test_a_memory_that_was_written_can_be_read(team: Tenant):
-    """What a POST acknowledged, a GET returns."""
+    """A GET returns what a POST acknowledged."""
     memory = stored(team, title="T", narrative="hello")
 
     assert team.http.get(f"/v1/memories/{memory['id']}").json() == {"memory": memory}
 
 
 def test_every_field_comes_back_as_it_was_sent(team: Tenant):
-    """Nothing of a memory is lost, renamed or converted."""
+    """Nothing in a memory is lost, renamed or converted."""
     memory = stored(team, **FIELDS)
 
     assert {name: memory[name] for name in FIELDS} == FIELDS
 
 
 def test_a_memory_has_the_documented_keys_and_no_others(team: Tenant):
-    """Its keys are those of the contract, and the team that owns it."""
+    """Its keys are those of the contract, including its team."""
     documented = """id projectId serverSessionId legacyObservationId kind type title subtitle text narrative facts
         concepts filesRead filesModified metadata platformSource pinned supersededBy contentHash createdAtEpoch
         updatedAtEpoch content teamId"""
@@ -39,20 +39,20 @@ def test_a_memory_has_the_documented_keys_and_no_others(team: Tenant):
     assert set(stored(team, content="x")) == set(documented.split())
 
 
-def test_a_creation_says_where_the_memory_can_be_read(team: Tenant):
+def test_the_location_header_leads_to_the_new_memory(team: Tenant):
     """`Location` leads to what was made."""
     reply = team.post_memory(content="x")
 
     assert team.http.get(reply.headers["Location"]).json()["memory"] == reply.json()["memory"]
 
 
-def test_content_is_another_name_for_the_narrative(team: Tenant):
-    """What comes as `content` is stored as `narrative`."""
+def test_content_is_an_alias_of_narrative(team: Tenant):
+    """What is sent as `content` is stored as `narrative`."""
     assert stored(team, content="hello")["narrative"] == "hello"
 
 
-def test_content_and_narrative_that_differ_are_refused(team: Tenant):
-    """Two names for one field cannot say two things."""
+def test_different_content_and_narrative_are_refused(team: Tenant):
+    """Two names of one field cannot have two values."""
     reply = team.post_memory(content="a", narrative="b")
 
     assert code_of(reply) == (400, "ValidationError")
@@ -69,12 +69,12 @@ def test_content_and_narrative_that_differ_are_refused(team: Tenant):
     ],
 )
 def test_content_is_the_first_text_that_is_not_empty(team: Tenant, fields: dict[str, Any], content: str | None):
-    """On output `content` is narrative, else text, else title."""
+    """In replies `content` is narrative, else text, else title."""
     assert stored(team, **fields)["content"] == content
 
 
 def test_the_type_defaults_to_the_kind(team: Tenant):
-    """A memory without a type has its kind for one."""
+    """A memory without a type takes its kind."""
     assert stored(team, content="x", kind="summary")["type"] == "summary"
 
 
@@ -88,7 +88,7 @@ def test_the_type_defaults_to_the_kind(team: Tenant):
         {"filesRead": ["a.py"], "metadata": {"a": 1}},
     ],
 )
-def test_a_memory_without_words_is_refused_and_not_stored(team: Tenant, fields: dict[str, Any]):
+def test_a_blank_memory_is_refused_and_not_stored(team: Tenant, fields: dict[str, Any]):
     """One of the searchable fields must hold a non-blank string."""
     assert code_of(team.post_memory(**fields)) == (400, "ValidationError")
     assert team.http.get("/v1/memories").json()["memories"] == []
@@ -96,7 +96,7 @@ def test_a_memory_without_words_is_refused_and_not_stored(team: Tenant, fields: 
 
 @pytest.mark.parametrize("name", ["title", "subtitle", "text", "narrative", "facts", "concepts"])
 def test_each_searchable_field_is_enough(team: Tenant, name: str):
-    """Any single one of them makes a memory."""
+    """Any one of them makes a memory."""
     assert team.post_memory(**{name: ["x"] if name in ("facts", "concepts") else "x"}).status_code == 201
 
 
@@ -110,13 +110,13 @@ def test_each_searchable_field_is_enough(team: Tenant, name: str):
         ("  My  Own Tool ", "my-own-tool"),
     ],
 )
-def test_the_platform_has_one_name_however_it_is_spelt(team: Tenant, sent: str | None, kept: str):
-    """Families have one name, others are trimmed, lower case, with hyphens for spaces."""
+def test_platform_names_are_normalised(team: Tenant, sent: str | None, kept: str):
+    """Known families have one name; others are trimmed and lower-cased, with hyphens for spaces."""
     assert stored(team, content="x", platformSource=sent)["platformSource"] == kept
 
 
-def test_the_same_content_again_is_the_standing_memory(team: Tenant):
-    """A repeat answers 200 with the row that stands, and says so."""
+def test_the_same_content_again_returns_the_existing_memory(team: Tenant):
+    """A repeat answers 200 with the existing row, and says so."""
     first = team.post_memory(**FIELDS)
     again = team.post_memory(**{**FIELDS, "type": "feature", "createdAtEpoch": 1})
 
@@ -138,12 +138,12 @@ def test_the_same_content_again_is_the_standing_memory(team: Tenant):
     ],
 )
 def test_different_contents_stay_different(team: Tenant, first: dict[str, Any], second: dict[str, Any]):
-    """No joining of fields makes two memories one."""
+    """No concatenation of fields makes two memories equal."""
     assert [team.post_memory(**first).status_code, team.post_memory(**second).status_code] == [201, 201]
 
 
 def test_composed_and_decomposed_characters_are_the_same_content(team: Tenant):
-    """NFC and NFD are one text for telling repeats, and the stored text is as it was sent."""
+    """NFC and NFD are equal for deduplication; the text is stored as it was sent."""
     composed, decomposed = "café Å가", unicodedata.normalize("NFD", "café Å가")
     first = team.post_memory(content=decomposed)
     again = team.post_memory(content=composed)
@@ -154,7 +154,7 @@ def test_composed_and_decomposed_characters_are_the_same_content(team: Tenant):
 
 
 def test_the_same_content_in_another_project_or_session_is_another_memory(team: Tenant):
-    """Repeats are told within one project and session."""
+    """Duplicates are detected within one project and session."""
     other = team.http.post("/v1/projects", json={"name": "other"}).json()["project"]["id"]
     session = team.http.post(
         "/v1/sessions/start", json={"projectId": team.project_id, "externalSessionId": "s"}
@@ -192,7 +192,7 @@ def test_a_deleted_memory_is_gone_from_every_route_and_can_be_stored_again(team:
 
 
 def test_the_same_memory_posted_many_times_at_once_is_stored_once(team: Tenant):
-    """One is new, the others find it."""
+    """One request creates it, the others find it."""
     with ThreadPoolExecutor(8) as clients:
         replies = list(clients.map(lambda _: team.post_memory(content="the same"), range(16)))
 
@@ -200,8 +200,8 @@ def test_the_same_memory_posted_many_times_at_once_is_stored_once(team: Tenant):
     assert len({reply.json()["memory"]["id"] for reply in replies}) == 1
 
 
-def test_memories_posted_into_one_session_at_once_are_all_lent_to_their_neighbours(team: Tenant, server: Server):
-    """As if they had come one after the other."""
+def test_concurrent_memories_of_one_session_all_get_their_context_text(team: Tenant, server: Server):
+    """As if they had been stored one after the other."""
     session_id = begun(team)
     with ThreadPoolExecutor(8) as clients:
         sent = clients.map(
@@ -212,16 +212,16 @@ def test_memories_posted_into_one_session_at_once_are_all_lent_to_their_neighbou
         )
         assert {reply.status_code for reply in sent} == {201}
 
-    lent = text("SELECT neighbour_text FROM memory_items WHERE server_session_id = :id ORDER BY created_at_epoch")
+    statement = text("SELECT neighbour_text FROM memory_items WHERE server_session_id = :id ORDER BY created_at_epoch")
     with server.database.read() as connection:
-        found = list(connection.execute(lent, {"id": session_id}).scalars())
-    beside = [[n for n in (number - 1, number + 1) if 0 <= n < 16] for number in range(16)]
-    assert found == ["\n".join(f"word{n}" for n in near) for near in beside]
+        context_texts = list(connection.execute(statement, {"id": session_id}).scalars())
+    neighbours = [[n for n in (number - 1, number + 1) if 0 <= n < 16] for number in range(16)]
+    assert context_texts == ["\n".join(f"word{n}" for n in adjacent) for adjacent in neighbours]
 
 
 @pytest.mark.parametrize("name", ["serverSessionId", "supersededBy"])
-def test_references_out_of_the_project_look_like_none_at_all(as_team: AsTeam, name: str):
-    """A session or memory of another team, of another project, of an odd form, or of nobody: 404, all the same."""
+def test_references_to_other_projects_look_missing(as_team: AsTeam, name: str):
+    """A session or memory of another team or project, of an unusual form, or an unknown one: always the same 404."""
     team, stranger = as_team("a"), as_team("b")
     other = team.http.post("/v1/projects", json={"name": "other"}).json()["project"]["id"]
 
@@ -241,7 +241,7 @@ def test_references_out_of_the_project_look_like_none_at_all(as_team: AsTeam, na
 
 
 def test_a_project_out_of_reach_is_403_whether_it_exists_or_not(as_team: AsTeam):
-    """A `projectId` argument of another team, of nobody, or of an odd form gets the same answer."""
+    """A `projectId` of another team, an unknown one, or one of an unusual form gets the same answer."""
     wrong = [as_team("b").project_id, "0" * 36, "odd", "", "x" * 5000]
     replies = [as_team("a").post_memory(content="y", projectId=value) for value in wrong]
 
@@ -251,7 +251,7 @@ def test_a_project_out_of_reach_is_403_whether_it_exists_or_not(as_team: AsTeam)
 
 @pytest.mark.parametrize("suffix", ["", "/sources"])
 def test_a_foreign_memory_looks_missing(as_team: AsTeam, suffix: str):
-    """Another team's memory answers exactly like an id that never was, to every verb."""
+    """Another team's memory answers every method exactly like an unknown id."""
     foreign = stored(as_team("b"), content="x")["id"]
     http = as_team("a").http
 
@@ -267,28 +267,28 @@ def test_a_foreign_memory_looks_missing(as_team: AsTeam, suffix: str):
 
 
 @pytest.mark.parametrize("memory_id", ["1", "ABC", "%00", "%ff", "..", "a b", "x" * 3000, "'; DROP TABLE memory_items"])
-def test_an_id_of_an_odd_form_is_unknown(team: Tenant, memory_id: str):
+def test_an_id_of_an_unusual_form_is_unknown(team: Tenant, memory_id: str):
     """Ids are opaque to callers: none is malformed."""
     assert team.http.get(f"/v1/memories/{memory_id}").status_code == 404
 
 
 def test_ids_are_uuids_of_version_7(team: Tenant):
-    """Lower case, made by the server, in the order of their making."""
+    """Lower case, generated by the server, in order of creation."""
     ids = [stored(team, content=str(number))["id"] for number in range(3)]
 
     assert ids == sorted(ids)
     assert all(each[14] == "7" and each == each.lower() and len(each) == 36 for each in ids)
 
 
-def test_a_memory_of_nobody_has_no_sources(team: Tenant):
-    """What came over the API came from nowhere else."""
+def test_a_memory_stored_over_the_api_has_no_sources(team: Tenant):
+    """Only imports and conversations have sources."""
     memory = stored(team, content="x")
 
     assert team.http.get(f"/v1/memories/{memory['id']}/sources").json() == {"sources": []}
 
 
 def test_damaged_json_in_a_row_degrades_to_an_empty_value(team: Tenant, server):
-    """One damaged row breaks neither its own reading nor a list."""
+    """One damaged row breaks neither its own reply nor a list."""
     memory = stored(team, **FIELDS)
     with server.database.write() as connection:
         connection.execute(
@@ -303,8 +303,8 @@ def test_damaged_json_in_a_row_degrades_to_an_empty_value(team: Tenant, server):
     assert [each["id"] for each in listed] == [memory["id"]]
 
 
-def test_a_write_is_seen_by_whoever_reads_next(team: Tenant):
-    """After a 201 the row is there, on whichever connection."""
+def test_a_write_is_visible_to_the_next_read(team: Tenant):
+    """After a 201 the row is there, on any connection."""
     with httpx.Client(base_url=team.http.base_url, headers=team.http.headers, trust_env=False) as other:
         for number in range(50):
             location = team.post_memory(content=f"n{number}").headers["Location"]

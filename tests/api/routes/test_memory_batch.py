@@ -22,21 +22,21 @@ def stored(team: Tenant) -> list[dict[str, Any]]:
 
 
 def test_a_batch_is_answered_in_input_order(team: Tenant):
-    """Each memory stands where its input stood."""
+    """Each memory is at the position of its input."""
     reply = post(team, *({"content": f"number {number}"} for number in range(20)))
 
     assert reply.status_code == 201
     assert [memory["narrative"] for memory in reply.json()["memories"]] == [f"number {n}" for n in range(20)]
 
 
-def test_repeats_within_a_batch_are_one_memory(team: Tenant):
-    """The same content twice, or content that stands already, resolves to one row."""
-    standing = team.post_memory(content="standing").json()["memory"]["id"]
+def test_duplicates_in_a_batch_are_one_memory(team: Tenant):
+    """The same content twice, or content that is already stored, resolves to one row."""
+    existing = team.post_memory(content="existing").json()["memory"]["id"]
 
-    reply = post(team, {"content": "a"}, {"content": "standing"}, {"content": "a"})
+    reply = post(team, {"content": "a"}, {"content": "existing"}, {"content": "a"})
 
     ids = [memory["id"] for memory in reply.json()["memories"]]
-    assert (ids[0], ids[1]) == (ids[2], standing)
+    assert (ids[0], ids[1]) == (ids[2], existing)
     assert len(stored(team)) == 2
 
 
@@ -51,8 +51,8 @@ def test_repeats_within_a_batch_are_one_memory(team: Tenant):
         ({"content": "a", "serverSessionId": "nobody's"}, (404, "NotFound"), None),
     ],
 )
-def test_one_bad_memory_keeps_the_whole_batch_out(team: Tenant, bad: dict[str, Any], code: Any, path: str | None):
-    """Nothing of a refused batch is stored, and the fault is named by its place."""
+def test_one_bad_memory_rejects_the_whole_batch(team: Tenant, bad: dict[str, Any], code: Any, path: str | None):
+    """Nothing of a refused batch is stored, and the error names the position."""
     reply = post(team, {"content": "good"}, bad, {"content": "good too"})
 
     assert code_of(reply) == code
@@ -60,12 +60,12 @@ def test_one_bad_memory_keeps_the_whole_batch_out(team: Tenant, bad: dict[str, A
     assert stored(team) == []
 
 
-def test_the_form_of_a_whole_batch_is_looked_at_before_its_projects(team: Tenant):
-    """400 comes before 403: what is malformed is not told whether a project is within reach."""
+def test_a_batch_is_validated_before_its_projects_are_checked(team: Tenant):
+    """400 comes before 403: a malformed request does not reveal whether a project is within reach."""
     assert code_of(post(team, {"content": "a", "projectId": "nobody's"}, {"content": ""}))[0] == 400
 
 
-def test_a_batch_may_go_into_several_projects_of_the_team(team: Tenant):
+def test_a_batch_may_span_several_projects_of_the_team(team: Tenant):
     """Each memory names its own project."""
     other = team.http.post("/v1/projects", json={"name": "other"}).json()["project"]["id"]
 
@@ -81,12 +81,12 @@ def test_a_batch_holds_1_to_500(team: Tenant, count: int):
 
 
 def test_500_memories_fit(team: Tenant):
-    """The largest batch is stored whole."""
+    """The largest batch is stored completely."""
     assert len(post(team, *({"content": str(number)} for number in range(500))).json()["memories"]) == 500
 
 
-def test_every_memory_of_a_batch_is_audited(team: Tenant):
-    """One entry for each new memory, none for a repeat."""
+def test_every_new_memory_of_a_batch_is_audited(team: Tenant):
+    """One entry per new memory, none for a duplicate."""
     post(team, {"content": "a"}, {"content": "b"}, {"content": "a"})
 
     entries = team.http.get("/v1/audit", params={"action": "memory.create"}).json()["audit"]

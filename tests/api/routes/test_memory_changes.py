@@ -1,4 +1,4 @@
-"""/v1/memories/{memoryId}: what a PATCH changes, what it leaves, and whom it refuses."""
+"""/v1/memories/{memoryId}: what a PATCH changes, what it keeps, and when it is refused."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from tests.conftest import Tenant
 from tests.problems import code_of
 
 
-def test_patch_changes_what_is_named_and_leaves_the_rest(team: Tenant):
-    """An absent key leaves the value, an array or object that is sent replaces the old one."""
+def test_patch_changes_only_the_fields_that_are_sent(team: Tenant):
+    """An absent key keeps its value; an array or object replaces the old one."""
     before = stored(team, **FIELDS)
     changes = {"title": "new", "facts": ["one", "two"], "metadata": {"b": 2}, "pinned": False, "kind": "summary"}
 
@@ -44,8 +44,8 @@ def test_patch_changes_what_is_named_and_leaves_the_rest(team: Tenant):
         ("supersededBy", None),
     ],
 )
-def test_null_clears(team: Tenant, name: str, cleared: Any):
-    """In a PATCH null clears: to nothing, to the empty value, or to the default."""
+def test_null_clears_a_field(team: Tenant, name: str, cleared: Any):
+    """To null, to the empty value, or to the default."""
     memory = stored(team, **FIELDS)
 
     after = patched(team, memory, **{name: None}).json()["memory"]
@@ -54,15 +54,15 @@ def test_null_clears(team: Tenant, name: str, cleared: Any):
 
 
 @pytest.mark.parametrize("name", ["id", "projectId", "createdAtEpoch", "contentHash", "teamId", "unheard"])
-def test_what_cannot_change_is_refused(team: Tenant, name: str):
-    """Identity, project, time of creation and hash of a memory stay."""
+def test_immutable_fields_are_refused(team: Tenant, name: str):
+    """Identity, project, creation time and hash of a memory cannot be changed."""
     memory = stored(team, content="x")
 
     assert code_of(patched(team, memory, **{name: memory.get(name, "x")})) == (400, "ValidationError")
 
 
 def test_an_empty_patch_changes_nothing(team: Tenant):
-    """Neither the memory nor its version moves."""
+    """Neither the memory nor its version changes."""
     memory = stored(team, content="x")
     before = team.http.get(f"/v1/memories/{memory['id']}")
 
@@ -73,7 +73,7 @@ def test_an_empty_patch_changes_nothing(team: Tenant):
 
 @pytest.mark.parametrize("is_in_a_session", [False, True])
 def test_a_patch_that_would_make_two_rows_equal_is_refused(team: Tenant, is_in_a_session: bool):
-    """No two memories of a project, session and kind have the same content."""
+    """No two memories of one project, session and kind have the same content."""
     place = {"serverSessionId": begun(team)} if is_in_a_session else {}
     stored(team, content="first", **place)
     second = stored(team, content="second", **place)
@@ -93,7 +93,7 @@ def test_a_patch_that_would_leave_nothing_searchable_is_refused(team: Tenant):
 
 
 def test_a_patched_memory_is_found_by_its_new_words_only(team: Tenant):
-    """Full text follows a change at once."""
+    """The full-text index follows a change immediately."""
     memory = stored(team, content="lighthouse")
     patched(team, memory, content="windmill")
 
@@ -105,7 +105,7 @@ def test_a_patched_memory_is_found_by_its_new_words_only(team: Tenant):
 
 
 @pytest.mark.parametrize("verb", ["PATCH", "DELETE"])
-def test_an_etag_that_was_overtaken_loses(team: Tenant, verb: str):
+def test_an_outdated_etag_is_refused(team: Tenant, verb: str):
     """`If-Match` with an older version is 412 and changes nothing."""
     memory = stored(team, content="x")
     path = f"/v1/memories/{memory['id']}"
@@ -120,7 +120,7 @@ def test_an_etag_that_was_overtaken_loses(team: Tenant, verb: str):
 
 @pytest.mark.parametrize("header", ["{now}", "*", '"other", {now}'])
 @pytest.mark.parametrize("verb", ["PATCH", "DELETE"])
-def test_an_etag_that_stands_wins(team: Tenant, verb: str, header: str):
+def test_the_current_etag_is_accepted(team: Tenant, verb: str, header: str):
     """`If-Match` takes the current version, a list with it, or `*`."""
     memory = stored(team, content="x")
     path = f"/v1/memories/{memory['id']}"
@@ -131,8 +131,8 @@ def test_an_etag_that_stands_wins(team: Tenant, verb: str, header: str):
     assert won.status_code == 200
 
 
-def test_a_memory_may_name_what_supersedes_it(team: Tenant):
-    """`supersededBy` is set, read and, when the other goes, cleared."""
+def test_a_memory_can_be_superseded_by_another(team: Tenant):
+    """`supersededBy` is set, read, and cleared when the other memory is deleted."""
     old, new = stored(team, content="old"), stored(team, content="new")
 
     assert patched(team, old, supersededBy=new["id"]).json()["memory"]["supersededBy"] == new["id"]
@@ -141,7 +141,7 @@ def test_a_memory_may_name_what_supersedes_it(team: Tenant):
 
 
 def test_a_memory_cannot_supersede_itself(team: Tenant):
-    """That would be no replacement."""
+    """It would not be a replacement."""
     memory = stored(team, content="x")
 
     assert code_of(patched(team, memory, supersededBy=memory["id"])) == (400, "ValidationError")

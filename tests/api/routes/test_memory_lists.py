@@ -42,7 +42,7 @@ def walked(team: Tenant, **query: Any) -> list[str]:
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_equal_times_are_paged_exactly_once_while_others_write(team: Tenant, order: str):
-    """Every row that stood at the start comes once, although rows of the same time are written between the pages."""
+    """Every row that existed at the start comes once, although rows with the same time are written between pages."""
     post(team, *({"content": f"old {number}", "createdAtEpoch": 1000} for number in range(60)))
     seen: list[str] = []
 
@@ -57,15 +57,15 @@ def test_equal_times_are_paged_exactly_once_while_others_write(team: Tenant, ord
 
 
 def test_the_newest_come_first(team: Tenant):
-    """Order is by time of creation, and for equal times by the order of writing."""
+    """Ordered by creation time, and among equal times by order of writing."""
     post(team, *({"content": text, "createdAtEpoch": at} for text, at in [("b", 2), ("c", 3), ("a", 1), ("c2", 3)]))
 
     assert listed(team) == ["c2", "c", "b", "a"]
     assert listed(team, orderBy="oldest") == ["a", "b", "c", "c2"]
 
 
-def test_the_last_page_says_so(team: Tenant):
-    """`nextCursor` is null exactly when nothing follows."""
+def test_only_the_last_page_has_no_cursor(team: Tenant):
+    """`nextCursor` is null exactly if nothing follows."""
     post(team, *({"content": str(number)} for number in range(4)))
 
     assert [(len(page["memories"]), page["nextCursor"] is None) for page in pages(team, limit=2)] == [
@@ -74,8 +74,8 @@ def test_the_last_page_says_so(team: Tenant):
     ]
 
 
-def test_a_page_has_50_rows_unless_told_otherwise(team: Tenant):
-    """The default limit is 50, the largest 200."""
+def test_a_page_has_50_rows_by_default(team: Tenant):
+    """The default limit is 50, the maximum 200."""
     post(team, *({"content": str(number)} for number in range(201)))
 
     assert (len(listed(team)), len(listed(team, limit=200)), len(listed(team, limit=1))) == (50, 200, 1)
@@ -119,8 +119,8 @@ def varied(team: Tenant) -> Tenant:
         ({"serverSessionId": "nobody's"}, ""),
     ],
 )
-def test_a_filter_lets_through_what_it_names(varied: Tenant, query: dict[str, Any], texts: str):
-    """Each filter narrows, repeats of one key widen, ranges are half open."""
+def test_a_filter_matches_what_it_names(varied: Tenant, query: dict[str, Any], texts: str):
+    """Filters are combined with AND, repeats of one key with OR; time ranges are half-open."""
     assert "".join(listed(varied, **query)) == texts
 
 
@@ -131,8 +131,8 @@ def test_a_session_is_a_filter(varied: Tenant):
     assert listed(varied, serverSessionId=session) == ["d"]
 
 
-def test_filters_are_applied_before_the_page_is_cut(team: Tenant):
-    """A page is full although most rows are filtered away."""
+def test_filters_are_applied_before_the_limit(team: Tenant):
+    """A page is full although most rows do not match."""
     post(team, *({"content": f"rare {number}", "kind": "summary"} for number in range(20)))
     post(team, *({"content": f"common {number}"} for number in range(200)))
 
@@ -151,29 +151,29 @@ def test_filters_are_applied_before_the_page_is_cut(team: Tenant):
         ({"path": "nowhere"}, ""),
     ],
 )
-def test_what_is_known_of_a_file_is_listed(varied: Tenant, query: dict[str, Any], texts: str):
-    """By the very file, or by a folder with what lies below; several paths widen."""
+def test_memories_of_a_file_are_listed(varied: Tenant, query: dict[str, Any], texts: str):
+    """By the exact file, or by a folder with everything below it; several paths are combined with OR."""
     reply = varied.http.get("/v1/memories/by-file", params={"projectId": varied.project_id, **query})
 
     assert "".join(memory["narrative"] for memory in reply.json()["memories"]) == texts
 
 
 @pytest.mark.parametrize("query", [{}, {"path": ""}, {"path": ["a", " "]}, {"path": "a", "isFolder": "yes"}])
-def test_a_file_must_be_named(team: Tenant, query: dict[str, Any]):
-    """No path, or a blank one, does not mean every file."""
+def test_by_file_requires_a_path(team: Tenant, query: dict[str, Any]):
+    """A missing or blank path does not mean every file."""
     assert code_of(team.http.get("/v1/memories/by-file", params=query)) == (400, "ValidationError")
 
 
-def test_what_is_known_of_a_file_is_paged(team: Tenant):
-    """by-file has the cursor of every list."""
+def test_memories_of_a_file_are_paged(team: Tenant):
+    """by-file has a cursor like every list."""
     post(team, *({"content": str(number), "filesRead": ["a.py"]} for number in range(5)))
 
     found = [page["memories"] for page in pages(team, "/v1/memories/by-file", path="a.py", limit=2)]
     assert [len(memories) for memories in found] == [2, 2, 1]
 
 
-def test_a_team_key_that_names_no_project_lists_the_team(as_team: AsTeam):
-    """All projects of the team, and nobody else's."""
+def test_a_team_key_without_a_project_lists_the_team(as_team: AsTeam):
+    """All projects of the team, and of no other team."""
     team = as_team("a")
     other = team.http.post("/v1/projects", json={"name": "other"}).json()["project"]["id"]
     post(team, {"content": "here"}, {"content": "there", "projectId": other})
@@ -183,8 +183,8 @@ def test_a_team_key_that_names_no_project_lists_the_team(as_team: AsTeam):
     assert listed(team, projectId=other) == ["there"]
 
 
-def test_a_team_list_can_be_paged_on_when_a_project_is_made_meanwhile(team: Tenant):
-    """A cursor is bound to what was asked, and not to the projects that there were."""
+def test_a_new_project_does_not_invalidate_a_cursor_of_the_team(team: Tenant):
+    """A cursor is bound to the query, not to the projects that existed."""
     post(team, *({"content": str(number)} for number in range(4)))
     first = team.http.get("/v1/memories", params={"limit": 2}).json()
     team.http.post("/v1/projects", json={"name": "new"})
@@ -195,7 +195,7 @@ def test_a_team_list_can_be_paged_on_when_a_project_is_made_meanwhile(team: Tena
 
 
 def test_a_project_key_lists_its_project(team: Tenant, server):
-    """It may leave the project out, and may not name another."""
+    """It may omit the project, and cannot name another."""
     other = team.http.post("/v1/projects", json={"name": "other"}).json()["project"]["id"]
     post(team, {"content": "here"}, {"content": "there", "projectId": other})
     key = make_key(server.database, team.caller, scopes=("memories:read",), project_id=other)
@@ -207,7 +207,7 @@ def test_a_project_key_lists_its_project(team: Tenant, server):
 
 @pytest.mark.parametrize("path", ["/v1/memories", "/v1/memories/by-file?path=a", "/v1/sessions", "/v1/events"])
 def test_a_list_of_a_project_out_of_reach_is_403(as_team: AsTeam, path: str):
-    """Another team's project and none at all get the same answer."""
+    """Another team's project and an unknown one get the same answer."""
     replies = [
         as_team("a").http.get(
             path, params={**dict([path.split("?")[1].split("=")] if "?" in path else []), "projectId": p}
@@ -219,7 +219,7 @@ def test_a_list_of_a_project_out_of_reach_is_403(as_team: AsTeam, path: str):
     assert len({reply.json()["detail"] for reply in replies}) == 1
 
 
-def forged(at: Any, bound_to: str) -> str:
+def forge_cursor(at: Any, bound_to: str) -> str:
     return base64.urlsafe_b64encode(json.dumps([at, bound_to]).encode()).decode().rstrip("=")
 
 
@@ -250,20 +250,23 @@ def cursor(team: Tenant) -> str:
     ],
 )
 def test_a_forged_cursor_is_refused(team: Tenant, cursor: str, at: Any):
-    """Whatever a cursor says, it is either a place in this list or a 400."""
+    """Whatever a cursor says, it is either a position in this list or a 400."""
     _, bound_to = json.loads(base64.urlsafe_b64decode(cursor + "=="))
 
-    assert code_of(team.http.get("/v1/memories", params={"cursor": forged(at, bound_to)})) == (400, "ValidationError")
+    assert code_of(team.http.get("/v1/memories", params={"cursor": forge_cursor(at, bound_to)})) == (
+        400,
+        "ValidationError",
+    )
 
 
 @pytest.mark.parametrize("text", ["", "x", "====", "é", "YQ", "x" * 1999, "x" * 5000, "bnVsbA"])
-def test_what_is_no_cursor_is_refused(team: Tenant, text: str):
-    """A text that no reply has given is a 400."""
+def test_a_malformed_cursor_is_refused(team: Tenant, text: str):
+    """A text that no reply has returned is a 400."""
     assert code_of(team.http.get("/v1/memories", params={"cursor": text})) == (400, "ValidationError")
 
 
 def test_a_tampered_cursor_is_refused(team: Tenant, cursor: str):
-    """A cursor with a changed, a missing or an added character is a 400, or a place in the very same list."""
+    """A cursor with a changed, missing or added character is a 400, or a position in the same list."""
     for place in range(len(cursor)):
         other = cursor[:place] + ("A" if cursor[place] != "A" else "B") + cursor[place + 1 :]
         reply = team.http.get("/v1/memories", params={"cursor": other})
@@ -275,11 +278,11 @@ def test_a_tampered_cursor_is_refused(team: Tenant, cursor: str):
     ("path", "query"),
     [("/v1/memories", {"kinds": "manual"}), ("/v1/memories", {"orderBy": "oldest"}), ("/v1/sessions", {})],
 )
-def test_a_cursor_holds_for_its_own_list_only(team: Tenant, cursor: str, path: str, query: dict[str, str]):
-    """Other filters, another order or another list do not take it."""
+def test_a_cursor_is_valid_for_its_own_list_only(team: Tenant, cursor: str, path: str, query: dict[str, str]):
+    """Other filters, another order or another list refuse it."""
     assert code_of(team.http.get(path, params={**query, "cursor": cursor})) == (400, "ValidationError")
 
 
-def test_a_cursor_is_useless_to_another_team(as_team: AsTeam, cursor: str):
-    """It is refused, and tells nothing."""
+def test_a_cursor_of_another_team_is_refused(as_team: AsTeam, cursor: str):
+    """It reveals nothing."""
     assert code_of(as_team("b").http.get("/v1/memories", params={"cursor": cursor})) == (400, "ValidationError")

@@ -26,7 +26,7 @@ def made(team: Tenant, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_project_comes_back_as_it_was_sent(team: Tenant):
-    """Under its noun, with the documented keys, and where `Location` says."""
+    """Under its noun, with the documented keys, and at the `Location`."""
     fields = {"name": "Shop", "slug": "shop", "rootPath": "/home/dev/shop", "metadata": {"a": [1]}}
     reply = create(team, **fields)
     project = reply.json()["project"]
@@ -40,31 +40,31 @@ def test_a_project_comes_back_as_it_was_sent(team: Tenant):
     ("name", "slug"),
     [("My Shop!", "my-shop"), ("支付 网关", "支付-网关"), ("---", "project"), ("Ünïcode_x", "ünïcode-x")],
 )
-def test_a_slug_is_made_from_the_name(team: Tenant, name: str, slug: str):
+def test_a_slug_is_derived_from_the_name(team: Tenant, name: str, slug: str):
     """In any script; one that would be empty is `project`."""
     assert made(team, name=name)["slug"] == slug
 
 
-def test_made_slugs_are_unique(team: Tenant):
-    """Names need not be; a number is added where needed."""
+def test_derived_slugs_are_unique(team: Tenant):
+    """Names need not be unique; a number is appended if needed."""
     assert [made(team, name="Same")["slug"] for _ in range(3)] == ["same", "same-2", "same-3"]
 
 
 @pytest.mark.parametrize("slug", ["A", "a b", "-a", "a--b", "a/b", "x" * 101])
-def test_a_slug_of_another_form_is_refused(team: Tenant, slug: str):
-    """A slug is what could have been made from a name."""
+def test_a_malformed_slug_is_refused(team: Tenant, slug: str):
+    """A slug must have a form that could be derived from a name."""
     assert code_of(create(team, slug=slug)) == (400, "ValidationError")
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 301, 7, None])
-def test_a_name_must_hold_something(team: Tenant, name: Any):
-    """A blank, too long or missing name is refused."""
+def test_a_blank_name_is_refused(team: Tenant, name: Any):
+    """So is a missing one, or one that is too long."""
     assert code_of(create(team, name=name)) == (400, "ValidationError")
 
 
 @pytest.mark.parametrize("field", [{"slug": "taken"}, {"rootPath": "/taken"}])
 def test_slug_and_root_path_are_unique_within_the_team(as_team: AsTeam, field: dict[str, str]):
-    """A second one is 409 that names the field; another team may have it."""
+    """A duplicate is a 409 that names the field; another team may use it."""
     made(as_team("a"), **field)
 
     taken = create(as_team("a"), **field)
@@ -83,7 +83,7 @@ def test_of_two_at_once_one_gets_the_slug(team: Tenant):
 
 
 def test_a_project_can_be_changed(team: Tenant):
-    """What is named changes, null clears, the rest stays."""
+    """Fields that are sent change, null clears, the rest is kept."""
     project = made(team, name="old", rootPath="/p", metadata={"a": 1})
     path = f"/v1/projects/{project['id']}"
 
@@ -100,13 +100,13 @@ def test_a_project_can_be_changed(team: Tenant):
 
 
 @pytest.mark.parametrize("change", [{"name": None}, {"slug": None}, {"slug": "A"}, {"id": "x"}, {"teamId": "x"}])
-def test_a_change_of_another_form_is_refused(team: Tenant, change: dict[str, Any]):
-    """Name and slug cannot be cleared, identity and team cannot be changed."""
+def test_a_malformed_change_is_refused(team: Tenant, change: dict[str, Any]):
+    """Name and slug cannot be cleared; identity and team cannot be changed."""
     assert code_of(team.http.patch(f"/v1/projects/{team.project_id}", json=change)) == (400, "ValidationError")
 
 
 def test_a_change_to_a_taken_slug_is_refused(team: Tenant):
-    """409, and a project keeps its own slug without a conflict."""
+    """409; a project can keep its own slug without a conflict."""
     made(team, slug="taken")
     path = f"/v1/projects/{made(team, slug='own')['id']}"
 
@@ -116,11 +116,11 @@ def test_a_change_to_a_taken_slug_is_refused(team: Tenant):
 
 def test_projects_are_listed_newest_first(team: Tenant):
     """Page by page, each once."""
-    wanted = [team.project_id, *(made(team)["id"] for _ in range(3))][::-1]
+    expected = [team.project_id, *(made(team)["id"] for _ in range(3))][::-1]
     first = team.http.get("/v1/projects", params={"limit": 3}).json()
     second = team.http.get("/v1/projects", params={"limit": 3, "cursor": first["nextCursor"]}).json()
 
-    assert [project["id"] for project in first["projects"] + second["projects"]] == wanted
+    assert [project["id"] for project in first["projects"] + second["projects"]] == expected
     assert second["nextCursor"] is None
 
 
@@ -128,7 +128,7 @@ def test_projects_are_listed_newest_first(team: Tenant):
     ("verb", "suffix"), [("GET", ""), ("PATCH", ""), ("DELETE", ""), ("GET", "/stats"), ("DELETE", "/memory")]
 )
 def test_a_foreign_project_looks_missing(as_team: AsTeam, verb: str, suffix: str):
-    """In a path another team's project is 404, exactly like one that never was."""
+    """In a path, another team's project is 404, exactly like one that never existed."""
     foreign, http = as_team("b").project_id, as_team("a").http
     body = {"json": {"name": "x"}} if verb == "PATCH" else {}
 
@@ -141,8 +141,8 @@ def test_a_foreign_project_looks_missing(as_team: AsTeam, verb: str, suffix: str
     assert as_team("b").http.get(f"/v1/projects/{foreign}").status_code == 200
 
 
-def test_a_project_key_sees_its_own_and_makes_none(team: Tenant, server: Server):
-    """It lists one project, finds no other, and cannot create."""
+def test_a_project_key_sees_its_own_project_and_creates_none(team: Tenant, server: Server):
+    """It lists one project, finds no other, and cannot create any."""
     other = made(team)["id"]
     key = make_key(server.database, team.caller, scopes=("*",), project_id=team.project_id)
 
@@ -176,9 +176,9 @@ def counts(team: Tenant, server: Server) -> dict[str, int]:
         }
 
 
-def test_deleting_a_project_takes_everything_of_it(team: Tenant, server: Server, monkeypatch: pytest.MonkeyPatch):
+def test_deleting_a_project_deletes_everything_in_it(team: Tenant, server: Server, monkeypatch: pytest.MonkeyPatch):
     """Sessions, events, memories and keys go with it, batch by batch, and its slug is free again."""
-    monkeypatch.setattr(service, "PURGE_BATCH", 7)
+    monkeypatch.setattr(service, "DELETE_BATCH_ROWS", 7)
     filled(team, 30)
     key = make_key(server.database, team.caller, scopes=("*",), project_id=team.project_id)
     path = f"/v1/projects/{team.project_id}"
@@ -194,11 +194,9 @@ def test_deleting_a_project_takes_everything_of_it(team: Tenant, server: Server,
     assert create(team, slug=slug).status_code == 201
 
 
-def test_purging_a_project_takes_its_memories_and_leaves_the_rest(
-    team: Tenant, server: Server, monkeypatch: pytest.MonkeyPatch
-):
-    """The project stays with its sessions and events; nothing is found any more; the log has one entry with a count."""
-    monkeypatch.setattr(service, "PURGE_BATCH", 7)
+def test_purging_a_project_deletes_only_its_memories(team: Tenant, server: Server, monkeypatch: pytest.MonkeyPatch):
+    """The project, its sessions and events are kept; search finds nothing; the audit log has one entry with a count."""
+    monkeypatch.setattr(service, "DELETE_BATCH_ROWS", 7)
     filled(team, 30)
 
     purged = team.http.delete(f"/v1/projects/{team.project_id}/memory")
@@ -212,9 +210,9 @@ def test_purging_a_project_takes_its_memories_and_leaves_the_rest(
     assert [entry["count"] for entry in entries] == [30]
 
 
-def test_a_purge_ends_although_others_write(team: Tenant, server: Server, monkeypatch: pytest.MonkeyPatch):
-    """What is written during a purge stays, and does not keep the purge busy for ever."""
-    monkeypatch.setattr(service, "PURGE_BATCH", 1)
+def test_a_purge_ends_while_others_keep_writing(team: Tenant, server: Server, monkeypatch: pytest.MonkeyPatch):
+    """What is written during a purge is kept, and does not prolong the purge forever."""
+    monkeypatch.setattr(service, "DELETE_BATCH_ROWS", 1)
     filled(team, 30)
 
     with ThreadPoolExecutor(2) as pool:
@@ -228,7 +226,7 @@ def test_a_purge_ends_although_others_write(team: Tenant, server: Server, monkey
 
 
 def test_statistics_count_what_a_project_holds(team: Tenant):
-    """By kind, type and day, with bytes and what vectors still wait for."""
+    """By kind, type and day, with bytes and what the vector index still waits for."""
     place = {"projectId": team.project_id}
     team.http.post("/v1/sessions/start", json={**place, "externalSessionId": "s"})
     event = {**place, "sourceType": "hook", "eventType": "x", "occurredAtEpoch": 1}

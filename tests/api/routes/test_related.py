@@ -1,4 +1,4 @@
-"""/v1/memories/{id}/related over HTTP, without vectors; see tests/services/test_related.py for meaning."""
+"""/v1/memories/{id}/related over HTTP, without vectors; tests/services/search/test_related.py covers those."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,8 +31,8 @@ def session_of(team: Tenant, name: str) -> str:
     return str(team.http.post("/v1/sessions/start", json=body).json()["session"]["id"])
 
 
-def test_memories_that_share_the_words_are_related(team: Tenant):
-    """Without vectors words decide, and the report says that they alone were asked."""
+def test_memories_that_share_words_are_related(team: Tenant):
+    """Without vectors words decide, and the report says that only words were searched."""
     one = remember(team, "the payment gateway times out after three seconds")
     remember(team, "raised the timeout of the payment gateway")
     remember(team, "an apple cake for the birthday")
@@ -43,7 +43,7 @@ def test_memories_that_share_the_words_are_related(team: Tenant):
     assert (reply["search"]["strategy"], reply["search"]["degraded"]) == ("fts", False)
 
 
-def test_memories_beside_it_in_its_session_are_related(team: Tenant):
+def test_adjacent_memories_of_the_session_are_related(team: Tenant):
     """The nearest in the session first, whatever they say, in both directions."""
     session = session_of(team, "s")
     texts = ("alpha", "bravo", "charlie", "delta")
@@ -59,7 +59,7 @@ def test_memories_beside_it_in_its_session_are_related(team: Tenant):
 
 
 def test_two_reasons_count_for_more_than_one(team: Tenant):
-    """What stands beside it and shares its words is told both, and comes first."""
+    """A memory that is adjacent and shares words has both reasons, and comes first."""
     session = session_of(team, "s")
     one = remember(team, "the copper gasket leaks", serverSessionId=session, createdAtEpoch=AT)
     remember(team, "ordered a copper gasket", serverSessionId=session, createdAtEpoch=AT + 1)
@@ -72,7 +72,7 @@ def test_two_reasons_count_for_more_than_one(team: Tenant):
 
 
 def test_a_memory_is_never_related_to_itself(team: Tenant):
-    """Neither by its words nor by its session, and the limit counts others only."""
+    """Neither by its words nor by its session; the limit counts only others."""
     session = session_of(team, "s")
     made = [remember(team, f"the copper gasket {n}", serverSessionId=session) for n in range(6)]
 
@@ -82,7 +82,7 @@ def test_a_memory_is_never_related_to_itself(team: Tenant):
 
 
 def test_a_related_memory_is_shown_as_search_shows_it(team: Tenant):
-    """The memory with its score, the reason, and a snippet in which its words are marked."""
+    """The memory with its score, the reason, and a snippet with the matching words marked."""
     one = remember(team, "copper gasket")
     other = remember(team, "the copper gasket leaks")
 
@@ -94,7 +94,7 @@ def test_a_related_memory_is_shown_as_search_shows_it(team: Tenant):
 
 
 def test_another_project_and_another_team_are_not_related(as_team: AsTeam):
-    """Only the memory's own project answers; a foreign memory reads as one that never was."""
+    """Only the memory's own project is searched; a foreign memory looks like one that never existed."""
     mine, other = as_team("a"), as_team("b")
     one = remember(mine, "copper gasket")
     second = mine.http.post("/v1/projects", json={"name": "second"}).json()["project"]["id"]

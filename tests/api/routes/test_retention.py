@@ -1,4 +1,4 @@
-"""/v1/projects/{id}/retention: bare rules, checked strictly."""
+"""/v1/projects/{id}/retention: rules as plain objects, validated strictly."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def path(team: Tenant) -> str:
 
 
 def test_rules_are_read_as_they_were_set(team: Tenant):
-    """Without any there are none."""
+    """A new project has none."""
     assert team.http.get(path(team)).json() == {"rules": []}
     assert team.http.put(path(team), json={"rules": RULES}).json() == {"rules": RULES}
     assert team.http.get(path(team)).json() == {"rules": RULES}
@@ -41,8 +41,8 @@ def test_rules_are_read_as_they_were_set(team: Tenant):
         {"olderThan": 5},
     ],
 )
-def test_a_wrong_rule_changes_nothing(team: Tenant, rule: dict[str, Any]):
-    """It is a 400, and the old rules stand."""
+def test_an_invalid_rule_changes_nothing(team: Tenant, rule: dict[str, Any]):
+    """It is a 400, and the old rules are kept."""
     team.http.put(path(team), json={"rules": RULES})
 
     assert team.http.put(path(team), json={"rules": [rule]}).status_code == 400
@@ -50,7 +50,7 @@ def test_a_wrong_rule_changes_nothing(team: Tenant, rule: dict[str, Any]):
 
 
 def test_another_teams_rules_are_out_of_reach(team: Tenant, as_team: Callable[[str], Tenant]):
-    """They read like those of no project."""
+    """They look like those of an unknown project."""
     stranger = as_team("b").http
 
     assert stranger.get(path(team)).status_code == 404

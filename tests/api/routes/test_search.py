@@ -1,4 +1,4 @@
-"""/v1/search: filters before the cut, pages, explanations, and replies without the vector index."""
+"""/v1/search: filters before the limit, pages, explanations, and replies without the vector index."""
 
 import socket
 import time
@@ -33,7 +33,7 @@ def contents(answer: dict[str, Any]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def crowd(server: Server) -> Iterator[Tenant]:
-    """2,000 memories that answer well, and 25 that hold a word of the question among many others."""
+    """2,000 memories that match well, and 25 that hold one word of the query among many others."""
     tenant = make_tenant(server, "crowd")
     near = [{"content": f"copper gasket {n}", "type": "bugfix", "createdAtEpoch": n} for n in range(NEAR)]
     padding = "among many other things that were said that day about pumps and valves"
@@ -65,15 +65,15 @@ def crowd(server: Server) -> Iterator[Tenant]:
     ids=lambda filters: "-".join(filters),
 )
 def test_a_filter_fills_the_page(crowd: Tenant, filters: dict[str, Any]):
-    """What 2,000 nearer rows would crowd out is found in full when the filter asks for it."""
+    """Rows that 2,000 better matches would crowd out are found if the filter asks for them."""
     answer = search(crowd, "copper gasket", limit=20, **filters)
     assert [memory["type"] for memory in answer["memories"]] == ["decision"] * 20
     rest = search(crowd, "copper gasket", limit=20, cursor=answer["nextCursor"], **filters)
     assert (len(rest["memories"]), rest["nextCursor"]) == (FARTHER - 20, None)
 
 
-def test_a_small_project_beside_a_large_one_fills_its_page(crowd: Tenant):
-    """Asked together, the small one's rows have their place; asked alone, they fill the page."""
+def test_a_small_project_is_not_crowded_out_by_a_large_one(crowd: Tenant):
+    """Searched together, the small one's rows are found; searched alone, they fill the page."""
     project = crowd.http.post("/v1/projects", json={"name": "small"}).json()["project"]["id"]
     bodies = [{"projectId": project, "content": f"gasket of the small project {n}"} for n in range(20)]
     crowd.http.post("/v1/memories/batch", json=bodies).raise_for_status()
@@ -86,7 +86,7 @@ def test_a_small_project_beside_a_large_one_fills_its_page(crowd: Tenant):
 
 
 def test_a_file_filter_is_a_path_or_a_folder(team: Tenant):
-    """`src/pay` is no folder above `src/payments/a.py`."""
+    """`src/pay` is not a parent folder of `src/payments/a.py`."""
     remember(team, [{"content": "gasket one", "filesRead": ["src/payments/a.py"]}, {"content": "gasket two"}])
     assert contents(search(team, "gasket", files=["src/payments/a.py"])) == ["gasket one"]
     assert contents(search(team, "gasket", files=["src/payments/"])) == ["gasket one"]
@@ -94,7 +94,7 @@ def test_a_file_filter_is_a_path_or_a_folder(team: Tenant):
 
 
 def test_a_time_window_is_half_open(team: Tenant):
-    """createdAfter is in it, createdBefore is not."""
+    """createdAfter is inclusive, createdBefore exclusive."""
     remember(team, [{"content": f"gasket {n}", "createdAtEpoch": n} for n in (10, 20, 30)])
     assert contents(search(team, "gasket", createdAfter=10, createdBefore=20)) == ["gasket 10"]
 
@@ -119,15 +119,15 @@ def test_a_search_can_be_paged_a_thousand_deep(crowd: Tenant):
 
 
 def test_a_cursor_of_another_query_is_refused(crowd: Tenant):
-    """It holds for its own question and filters."""
+    """It is valid for its own query and filters."""
     cursor = search(crowd, "copper gasket", limit=2)["nextCursor"]
     for changed in ({"query": "gasket"}, {"query": "copper gasket", "types": ["bugfix"]}):
         reply = crowd.http.post("/v1/search", json={"projectId": crowd.project_id, "cursor": cursor, **changed})
         assert (reply.status_code, reply.json()["error"]) == (400, "ValidationError")
 
 
-def test_a_hit_explains_itself(team: Tenant):
-    """With explain each leg tells rank, score and weight; without, nothing of it travels."""
+def test_explain_shows_how_each_retriever_ranked_a_hit(team: Tenant):
+    """Rank, score and weight; without explain nothing of it is sent."""
     remember(team, [{"content": "copper gasket"}, {"content": "gasket"}])
     first = search(team, "copper gasket", explain=True)["memories"][0]
     assert first["matchedBy"] == ["keyword"]
@@ -136,7 +136,7 @@ def test_a_hit_explains_itself(team: Tenant):
 
 
 def test_a_two_year_old_answer_comes_first(team: Tenant):
-    """Age decides between equals only."""
+    """Age only decides between equal matches."""
     now = 1_780_000_000_000
     remember(team, [{"content": "the copper gasket was ordered from Bergen", "createdAtEpoch": now - 730 * DAY_MS}])
     remember(team, [{"content": f"a gasket {n}", "createdAtEpoch": now} for n in range(30)])
@@ -144,20 +144,20 @@ def test_a_two_year_old_answer_comes_first(team: Tenant):
 
 
 def test_equal_answers_come_newest_first(team: Tenant):
-    """That is all that recency does."""
+    """This is the only effect of recency."""
     remember(team, [{"content": f"copper gasket {n}", "createdAtEpoch": n * DAY_MS} for n in range(3)])
     assert contents(search(team, "copper gasket")) == ["copper gasket 2", "copper gasket 1", "copper gasket 0"]
 
 
 @pytest.fixture
 def hanging_url() -> Iterator[str]:
-    """A port that accepts and never answers."""
+    """The URL of a port that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def without_index(start_server: Callable[..., Server], **settings: object) -> dict[str, Any]:
-    """Search a server for words that one memory holds; it answers within three seconds."""
+def search_without_index(start_server: Callable[..., Server], **settings: object) -> dict[str, Any]:
+    """Search a server for words of one memory; it must answer within three seconds."""
     tenant = make_tenant(start_server(**settings), "alone")
     remember(tenant, [{"content": "signing keys rotate weekly"}])
     started = time.monotonic()
@@ -168,28 +168,33 @@ def without_index(start_server: Callable[..., Server], **settings: object) -> di
     return answer
 
 
-def test_a_dead_index_is_told(start_server):
-    """Words answer, and the reply says why only words."""
-    told = without_index(start_server, vectors="http", chroma_url="http://127.0.0.1:9")["search"]
-    assert (told["strategy"], told["degraded"], told["chromaAvailable"]) == ("fts", True, False)
-    assert (told["fallbackReason"], told["notice"] is None) == ("chroma_connection", False)
+def test_an_unreachable_index_is_reported(start_server):
+    """Words are searched, and the reply says why only words."""
+    report = search_without_index(start_server, vectors="http", chroma_url="http://127.0.0.1:9")["search"]
+    assert (report["strategy"], report["degraded"], report["chromaAvailable"]) == ("fts", True, False)
+    assert (report["fallbackReason"], report["notice"] is None) == ("chroma_connection", False)
 
 
-def test_a_hanging_index_is_told(start_server, hanging_url):
-    """Words answer in time; while the server still tries to connect for the first time, the reason is that."""
-    told = without_index(start_server, vectors="http", chroma_url=hanging_url)["search"]
-    assert (told["strategy"], told["degraded"], told["chromaAvailable"]) == ("fts", True, False)
-    assert told["fallbackReason"] in ("chroma_timeout", "chroma_not_initialized")
+def test_a_hanging_index_is_reported(start_server, hanging_url):
+    """Words are searched in time; the reason is one of two while the first connection attempt is still running."""
+    report = search_without_index(start_server, vectors="http", chroma_url=hanging_url)["search"]
+    assert (report["strategy"], report["degraded"], report["chromaAvailable"]) == ("fts", True, False)
+    assert report["fallbackReason"] in ("chroma_timeout", "chroma_not_initialized")
 
 
 def test_a_server_without_vectors_is_not_degraded(start_server):
-    """It was chosen."""
-    told = without_index(start_server, vectors="off")["search"]
-    assert (told["strategy"], told["degraded"], told["fallbackReason"], told["notice"]) == ("fts", False, None, None)
+    """It was configured that way."""
+    report = search_without_index(start_server, vectors="off")["search"]
+    assert (report["strategy"], report["degraded"], report["fallbackReason"], report["notice"]) == (
+        "fts",
+        False,
+        None,
+        None,
+    )
 
 
 def test_a_paraphrase_is_found_by_a_server_with_vectors(start_server):
-    """The default server searches by meaning, and both legs explain themselves."""
+    """The default server searches by meaning, and each retriever explains itself."""
     tenant = make_tenant(start_server(vectors="embedded"), "hybrid")
     remember(
         tenant, [{"content": "We baked an apple cake for the birthday"}, {"content": "Signing keys rotate weekly"}]

@@ -1,4 +1,4 @@
-"""Whatever a person types is searched for as text: it finds its memory, or is a clear refusal or an empty answer."""
+"""Whatever a person types is searched for as text: it finds its memory, finds nothing, or is clearly refused."""
 
 import json
 from collections.abc import Iterator
@@ -168,21 +168,21 @@ def named(query: str) -> str:
 
 
 @pytest.mark.parametrize(("query", "content"), FOUND, ids=lambda value: named(value))
-def test_what_is_typed_finds_its_memory_first(library: Tenant, query: str, content: str):
-    """No character has special power, and none gets in the way."""
+def test_a_query_finds_its_memory_first(library: Tenant, query: str, content: str):
+    """No character has special meaning, and none gets in the way."""
     assert search(library, query)["memories"][0]["content"] == content
 
 
 @pytest.mark.parametrize("query", EMPTY, ids=named)
-def test_what_says_nothing_finds_nothing(library: Tenant, query: str):
-    """Blank, punctuation and nonsense are empty answers, and never the newest rows."""
+def test_a_query_without_content_finds_nothing(library: Tenant, query: str):
+    """Blank, punctuation and nonsense return nothing, not the newest rows."""
     answer = search(library, query)
     assert (answer["memories"], answer["nextCursor"]) == ([], None)
 
 
 @pytest.mark.parametrize("text", ['"a\\u0000b"', '"\\ud800"', "17", "[]", '"' + "x" * 1_000_001 + '"'], ids=named)
-def test_what_is_no_text_is_refused(library: Tenant, text: str):
-    """NUL, half a character, another type and more than a million characters are a clear 400."""
+def test_a_query_that_is_not_text_is_refused(library: Tenant, text: str):
+    """NUL, half a surrogate pair, another type and more than a million characters are a clear 400."""
     body = f'{{"projectId": {json.dumps(library.project_id)}, "query": {text}}}'
     reply = library.http.post("/v1/search", content=body, headers={"Content-Type": "application/json"})
     assert (reply.status_code, reply.json()["error"]) == (400, "ValidationError")
@@ -190,7 +190,7 @@ def test_what_is_no_text_is_refused(library: Tenant, text: str):
 
 @pytest.mark.parametrize(("query", "content"), FOUND, ids=lambda value: named(value))
 def test_a_snippet_holds_the_original_text(library: Tenant, query: str, content: str):
-    """Without its marks it is a piece of the memory, letter by letter."""
+    """Without its marks it is a part of the memory, letter by letter."""
     snippet = search(library, query)["memories"][0]["snippet"]
     assert snippet.replace("<mark>", "").replace("</mark>", "").strip("…") in content
     assert "<mark>" in snippet

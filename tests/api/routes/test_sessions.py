@@ -24,7 +24,7 @@ def started(team: Tenant, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_session_comes_back_as_it_was_sent(team: Tenant):
-    """Under its noun, with every id, and where `Location` says."""
+    """Under its noun, with every id, and at the `Location`."""
     fields = {
         "externalSessionId": "e",
         "contentSessionId": "c",
@@ -52,8 +52,8 @@ def test_a_session_comes_back_as_it_was_sent(team: Tenant):
         {"externalSessionId": "e", "platformSource": "Cursor IDE"},
     ],
 )
-def test_the_same_ids_again_are_the_standing_session(team: Tenant, ids: dict[str, str]):
-    """A repeat answers 200 with the row that stands."""
+def test_the_same_ids_again_return_the_existing_session(team: Tenant, ids: dict[str, str]):
+    """A repeat answers 200 with the existing row."""
     first, again = start(team, **ids), start(team, **ids)
 
     assert (first.status_code, again.status_code) == (201, 200)
@@ -72,7 +72,7 @@ def test_the_same_ids_again_are_the_standing_session(team: Tenant, ids: dict[str
     ],
 )
 def test_other_ids_or_another_platform_are_another_session(team: Tenant, first: dict[str, str], second: dict[str, str]):
-    """Sessions are told apart by project, platform and the client's id."""
+    """Sessions are identified by project, platform and the client's id."""
     assert started(team, **first)["id"] != started(team, **second)["id"]
 
 
@@ -83,8 +83,8 @@ def test_the_same_id_in_another_project_is_another_session(team: Tenant):
     assert started(team, externalSessionId="e")["id"] != started(team, externalSessionId="e", projectId=other)["id"]
 
 
-def test_ids_that_come_later_complete_the_session(team: Tenant):
-    """What is not known yet is filled in, what is known is never replaced."""
+def test_ids_that_are_sent_later_complete_the_session(team: Tenant):
+    """Missing fields are filled in, existing ones are never replaced."""
     first = started(team, contentSessionId="c", title="first")
 
     again = start(
@@ -99,17 +99,17 @@ def test_ids_that_come_later_complete_the_session(team: Tenant):
 
 
 def test_unknown_keys_are_ignored(team: Tenant):
-    """The senders are hooks of several tools: what the server does not know does not stop them."""
+    """The senders are hooks of several tools: an unknown key does not stop them."""
     assert start(team, externalSessionId="e", somethingNew={"a": 1}).status_code == 201
 
 
 @pytest.mark.parametrize("fields", [{"externalSessionId": 7}, {"metadata": []}, {"title": ["x"]}, {"projectId": None}])
-def test_known_keys_are_strict_all_the_same(team: Tenant, fields: dict[str, Any]):
+def test_known_keys_are_validated_strictly(team: Tenant, fields: dict[str, Any]):
     """A value of another type is refused."""
     assert code_of(start(team, **fields)) == (400, "ValidationError")
 
 
-def test_the_first_end_stands(team: Tenant):
+def test_the_first_end_time_is_kept(team: Tenant):
     """Ending twice answers 200 twice, with the first end time."""
     session = started(team, externalSessionId="e")
     path = f"/v1/sessions/{session['id']}/end"
@@ -122,7 +122,7 @@ def test_the_first_end_stands(team: Tenant):
 
 
 def test_an_end_can_be_sent_with_an_idempotency_key(team: Tenant):
-    """The repeat says that it is one."""
+    """The repeat is marked as one."""
     path = f"/v1/sessions/{started(team)['id']}/end"
     first, second = (team.http.post(path, headers={"Idempotency-Key": "k"}) for _ in range(2))
 
@@ -131,7 +131,7 @@ def test_an_end_can_be_sent_with_an_idempotency_key(team: Tenant):
 
 
 def test_sessions_are_listed_newest_first(team: Tenant):
-    """Page by page, each once, with equal start times among them."""
+    """Page by page, each once, also among equal start times."""
     ids = [started(team, externalSessionId=str(n), startedAtEpoch=1000 + n // 2)["id"] for n in range(5)]
 
     first = team.http.get("/v1/sessions", params={"limit": 3}).json()
@@ -142,7 +142,7 @@ def test_sessions_are_listed_newest_first(team: Tenant):
 
 @pytest.mark.parametrize(("verb", "suffix"), [("GET", ""), ("POST", "/end")])
 def test_a_foreign_session_looks_missing(as_team: AsTeam, verb: str, suffix: str):
-    """Another team's session is 404, exactly like one that never was."""
+    """Another team's session is 404, exactly like one that never existed."""
     foreign = started(as_team("b"), externalSessionId="e")["id"]
 
     def seen(session_id: str) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def test_a_foreign_session_looks_missing(as_team: AsTeam, verb: str, suffix: str
 
 
 def test_events_that_came_before_their_session_join_it(team: Tenant):
-    """Once a session starts, the events that named its content id belong to it."""
+    """Once a session starts, earlier events with its content id belong to it."""
     body = {"projectId": team.project_id, "sourceType": "hook", "eventType": "x", "occurredAtEpoch": 1}
     event = team.http.post("/v1/events", json={**body, "contentSessionId": "c"}).json()["event"]
     session = started(team, contentSessionId="c")
@@ -164,8 +164,8 @@ def test_events_that_came_before_their_session_join_it(team: Tenant):
     assert (event["serverSessionId"], joined["serverSessionId"]) == (None, session["id"])
 
 
-def test_deleting_a_session_leaves_its_children_on_their_own(team: Tenant, server):
-    """Its memories and events stay, without a session; two of equal content do not collide."""
+def test_deleting_a_session_row_keeps_its_memories(team: Tenant, server):
+    """They are kept without a session; two with equal content do not collide."""
     sessions = [started(team, externalSessionId=name)["id"] for name in "ab"]
     for session in sessions:
         team.post_memory(content="same", serverSessionId=session)

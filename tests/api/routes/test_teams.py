@@ -15,13 +15,13 @@ from tests.conftest import Server, Tenant, client, make_key
 
 @pytest.fixture
 def admin(server: Server) -> Iterator[httpx.Client]:
-    """Somebody who administers the server."""
+    """A client that administers the server."""
     with client(server, make_key(server.database, server_owner(), scopes=(SERVER_ADMIN,))) as http:
         yield http
 
 
-def test_a_team_is_made_and_read(admin: httpx.Client):
-    """A slug is made from the name."""
+def test_a_team_is_created_and_read(admin: httpx.Client):
+    """Its slug is derived from the name."""
     made = admin.post("/v1/teams", json={"name": "Search Team", "metadata": {"cost": 1}})
     team = made.json()["team"]
 
@@ -32,7 +32,7 @@ def test_a_team_is_made_and_read(admin: httpx.Client):
     assert team in admin.get("/v1/teams").json()["teams"]
 
 
-def test_a_slug_that_is_taken_is_a_conflict(admin: httpx.Client):
+def test_a_taken_slug_is_a_conflict(admin: httpx.Client):
     """Also when a team is changed to it."""
     first, second = (admin.post("/v1/teams", json={"name": "x"}).json()["team"] for _ in range(2))
 
@@ -40,8 +40,8 @@ def test_a_slug_that_is_taken_is_a_conflict(admin: httpx.Client):
     assert admin.patch(f"/v1/teams/{second['id']}", json={"slug": first["slug"]}).status_code == 409
 
 
-def test_of_two_teams_that_take_a_slug_at_once_one_gets_it(as_team: Callable[[str], Tenant]):
-    """Neither sees the other, and is told no more than that it is taken; also later."""
+def test_only_one_of_two_concurrent_teams_gets_a_slug(as_team: Callable[[str], Tenant]):
+    """Neither sees the other, and learns only that the slug is taken; repeating changes nothing."""
     both = as_team("a"), as_team("b")
 
     def take(team: Tenant) -> int:
@@ -63,14 +63,14 @@ def test_a_team_sees_itself_only(team: Tenant, as_team: Callable[[str], Tenant])
 
 
 @pytest.mark.parametrize("scope", [MEMORIES_READ, KEYS_WRITE, TEAM_ADMIN, EVERYTHING])
-def test_a_team_key_makes_no_teams(server: Server, team: Tenant, scope: str):
-    """That is for the server's administrators."""
+def test_a_team_key_cannot_create_teams(server: Server, team: Tenant, scope: str):
+    """Only administrators of the server can."""
     with client(server, make_key(server.database, team.caller, scopes=(scope,))) as http:
         assert http.post("/v1/teams", json={"name": "x"}).status_code == 403
 
 
-def test_a_team_changes_itself(team: Tenant):
-    """With team:admin; what is absent stays."""
+def test_a_team_can_be_changed_by_itself(team: Tenant):
+    """With team:admin; absent fields are kept."""
     changed = team.http.patch(f"/v1/teams/{team.team_id}", json={"name": "Renamed", "metadata": {"a": 1}}).json()[
         "team"
     ]
@@ -79,7 +79,7 @@ def test_a_team_changes_itself(team: Tenant):
     assert team.http.get(f"/v1/teams/{team.team_id}").json()["team"] == changed
 
 
-def test_a_project_key_does_not_touch_the_team(server: Server, team: Tenant):
+def test_a_project_key_cannot_change_the_team(server: Server, team: Tenant):
     """The team is outside its project, whatever its scopes."""
     key = make_key(server.database, team.caller, scopes=(EVERYTHING,), project_id=team.project_id)
     with client(server, key) as http:
@@ -90,17 +90,17 @@ def test_a_project_key_does_not_touch_the_team(server: Server, team: Tenant):
 
 @pytest.mark.parametrize("role", ["admin", "member", "viewer"])
 def test_only_an_owner_deletes_a_team(server: Server, team: Tenant, role: str):
-    """An admin does not."""
+    """An admin cannot."""
     with server.database.write() as connection:
         members.add(connection, team.caller, user_id="ann", role=role)  # type: ignore[arg-type]
     with client(server, make_key(server.database, team.caller, scopes=(EVERYTHING,), user_id="ann")) as http:
         assert http.delete(f"/v1/teams/{team.team_id}").status_code == 403
 
 
-def test_a_deleted_team_leaves_its_audit_and_nothing_else(
+def test_a_deleted_team_leaves_only_its_audit_log(
     server: Server, as_team: Callable[[str], Tenant], admin: httpx.Client
 ):
-    """Every row of it goes; the log outlives what it tells of."""
+    """All its rows are deleted; the audit log outlives what it describes."""
     gone, stays = as_team("gone"), as_team("stays")
     for tenant in (gone, stays):
         tenant.post_memory(content="a memory")
@@ -119,7 +119,7 @@ def test_a_deleted_team_leaves_its_audit_and_nothing_else(
 
 
 def rows(server: Server, team_id: str) -> set[str]:
-    """Return the tables that hold rows of a team; the vector index is told of deletions by the outbox."""
+    """Return the tables that hold rows of a team, except the outbox, which tells the vector index of deletions."""
     tables = [
         table for table in models.metadata.sorted_tables if "team_id" in table.c and table.name != "vector_outbox"
     ]
@@ -130,7 +130,7 @@ def rows(server: Server, team_id: str) -> set[str]:
     return {name for name, count in counts.items() if count}
 
 
-def test_the_server_administrator_reads_no_memory(admin: httpx.Client, team: Tenant):
+def test_a_server_administrator_cannot_read_memories(admin: httpx.Client, team: Tenant):
     """It sees teams and state, and no memory."""
     refused = [
         admin.get("/v1/memories"),
@@ -144,16 +144,16 @@ def test_the_server_administrator_reads_no_memory(admin: httpx.Client, team: Ten
     assert [one.status_code for one in refused] == [403] * 6
 
 
-def test_a_star_of_no_team_reads_no_memory_either(server: Server, team: Tenant):
-    """Memories are read from within a team."""
+def test_a_server_wide_star_key_cannot_read_memories(server: Server, team: Tenant):
+    """Memories are only readable from within a team."""
     team.post_memory(content="gateway")
     with client(server, make_key(server.database, server_owner(), scopes=(EVERYTHING,))) as http:
         assert http.get("/v1/memories").json()["memories"] == []
         assert http.post("/v1/search", json={"projectId": team.project_id, "query": "gateway"}).status_code == 403
 
 
-def test_a_star_of_no_team_manages_the_members_of_any(server: Server, team: Tenant):
-    """Somebody has to take in the first owner of a new team."""
+def test_a_server_wide_star_key_manages_the_members_of_any_team(server: Server, team: Tenant):
+    """Someone has to add the first owner of a new team."""
     with client(server, make_key(server.database, server_owner(), scopes=(EVERYTHING,))) as http:
         made = http.post(f"/v1/teams/{team.team_id}/members", json={"userId": "olga", "role": "owner"})
         assert made.status_code == 201

