@@ -1,4 +1,4 @@
-"""API keys: make, narrow, rotate and revoke them, never wider than whoever does it; and find who is behind one."""
+"""API keys: create, narrow, rotate and revoke them, never beyond the caller's access; resolve a key to its caller."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
@@ -25,12 +25,12 @@ from app.services.identity import credentials, members
 from app.services.projects import projects
 from app.services.shared import paging
 from app.store.models import api_keys, team_members
-from app.store.prepared import Prepared, inserting
+from app.store.prepared import PreparedStatement, prepare_insert
 from app.store.records import ApiKey, columns
-from app.store.scope import every, owned
+from app.store.scope import owned, unscoped
 
 _COLUMNS: Final = columns(api_keys, ApiKey)
-_INSERT: Final = inserting(api_keys)
+_INSERT: Final = prepare_insert(api_keys)
 
 DAY_MS: Final = 86_400_000
 EXPIRES_SOON_MS: Final = 7 * DAY_MS
@@ -41,7 +41,7 @@ State = Literal["active", "revoked", "expired", "expires soon", "unused"]
 
 
 class StoredKey(NamedTuple):
-    """A key's row as authentication needs it, with the role its member has now."""
+    """The columns of a key that authentication needs, with the current role of its member."""
 
     id: str
     secret_hash: str
@@ -57,15 +57,15 @@ class StoredKey(NamedTuple):
 def _with_role() -> Select[Any]:
     membership = (team_members.c.team_id == api_keys.c.team_id) & (team_members.c.user_id == api_keys.c.user_id)
     stored = [api_keys.c[name] for name in StoredKey._fields[:-1]]
-    return every(api_keys, *stored, team_members.c.role).select_from(api_keys.outerjoin(team_members, membership))
+    return unscoped(api_keys, *stored, team_members.c.role).select_from(api_keys.outerjoin(team_members, membership))
 
 
-_BY_PUBLIC_ID: Final = Prepared(_with_role().where(api_keys.c.public_id == bindparam("public_id")), StoredKey)
-_BY_ID: Final = Prepared(_with_role().where(api_keys.c.id == bindparam("id")), StoredKey)
+_BY_PUBLIC_ID: Final = PreparedStatement(_with_role().where(api_keys.c.public_id == bindparam("public_id")), StoredKey)
+_BY_ID: Final = PreparedStatement(_with_role().where(api_keys.c.id == bindparam("id")), StoredKey)
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key shall be; its team is the caller's, and so is what is left out here and bounds the caller."""
+    """A key to create, in the caller's team. Project, member and expiry default to those of the caller."""
 
     name: str | None = None
     label: str | None = None
@@ -86,7 +86,10 @@ def find_by_id(connection: Connection, key_id: str) -> StoredKey | None:
 
 
 def caller_of(key: StoredKey, *, request_id: str) -> Caller | None:
-    """Return who acts with a key now; None when it is revoked or expired. The member's role cuts its scopes."""
+    """Return the caller that a key authenticates, its scopes limited by its member's role.
+
+    None when the key is revoked or expired, or its member has left the team.
+    """
     now = now_ms()
     if key.revoked_at_epoch is not None and key.revoked_at_epoch <= now:
         return None
@@ -107,7 +110,7 @@ def caller_of(key: StoredKey, *, request_id: str) -> Caller | None:
 
 
 def effective_scopes(scopes: Iterable[str], role: Role | None) -> frozenset[str]:
-    """Return what a key may do: its scopes, cut by the role of its member."""
+    """Return a key's scopes, limited to those of its member's role."""
     granted = frozenset(scopes)
     if role is None:
         return granted
@@ -116,14 +119,14 @@ def effective_scopes(scopes: Iterable[str], role: Role | None) -> frozenset[str]
 
 
 def state(key: ApiKey) -> State:
-    """Say how a key stands: in force or not, and whether somebody should look at it."""
+    """Return whether a key is valid, and whether it needs attention."""
     now = now_ms()
     if key.revoked_at_epoch is not None and key.revoked_at_epoch <= now:
         return "revoked"
     if key.expires_at_epoch is not None and key.expires_at_epoch <= now + EXPIRES_SOON_MS:
         return "expired" if key.expires_at_epoch <= now else "expires soon"
-    last_sign_of_life = key.last_used_at_epoch or key.created_at_epoch
-    return "unused" if last_sign_of_life <= now - UNUSED_MS else "active"
+    last_used = key.last_used_at_epoch or key.created_at_epoch
+    return "unused" if last_used <= now - UNUSED_MS else "active"
 
 
 def create(
@@ -131,13 +134,13 @@ def create(
 ) -> ApiKey:
     """Store a key that was minted and hashed outside the transaction.
 
-    Raises Forbidden when it would be wider than the caller in any way, NotFound for an unknown member.
+    Raises Forbidden when it would exceed the caller's access in any way, NotFound for an unknown member.
     """
     caller.require(KEYS_WRITE)
     _require_no_token(caller)
     _require_known(new.scopes)
     now = now_ms()
-    made = ApiKey(
+    created = ApiKey(
         id=new_id(),
         public_id=key.public_id,
         team_id=caller.team_id,
@@ -154,14 +157,14 @@ def create(
         revoked_at_epoch=None,
         last_used_at_epoch=None,
     )
-    _require_not_wider(caller, made)
+    _require_not_wider(caller, created)
     if new.project_id is not None:
         projects.require(connection, caller, new.project_id)
     if new.user_id is not None:
         members.get(connection, caller, new.user_id)
-    _INSERT.run(connection, {**msgspec.structs.asdict(made), "secret_hash": secret_hash})
-    _record(connection, caller, "key.create", made)
-    return made
+    _INSERT.run(connection, {**msgspec.structs.asdict(created), "secret_hash": secret_hash})
+    _record(connection, caller, "key.create", created)
+    return created
 
 
 def get(connection: Connection, caller: Caller, key_id: str) -> ApiKey:
@@ -172,18 +175,18 @@ def get(connection: Connection, caller: Caller, key_id: str) -> ApiKey:
     return ApiKey(*row)
 
 
-def locate(connection: Connection, caller: Caller, key: str) -> ApiKey:
-    """Return a key of any team by its id, public id or prefix, for whoever administers the server; else NotFound."""
+def find_in_any_team(connection: Connection, caller: Caller, key: str) -> ApiKey:
+    """Return a key of any team by its id, public id or prefix; needs server:admin. NotFound if there is none."""
     caller.require(SERVER_ADMIN)
-    wanted = or_(api_keys.c.id == key, api_keys.c.public_id == key.removeprefix(credentials.PREFIX))
-    row = connection.execute(every(api_keys, *_COLUMNS).where(wanted)).first()
+    matches = or_(api_keys.c.id == key, api_keys.c.public_id == key.removeprefix(credentials.PREFIX))
+    row = connection.execute(unscoped(api_keys, *_COLUMNS).where(matches)).first()
     if row is None:
         raise NotFound("key")
     return ApiKey(*row)
 
 
-def listing(connection: Connection, caller: Caller, *, limit: int, cursor: str | None) -> paging.Page[ApiKey]:
-    """Return the keys of the caller's team (or project), revoked ones too, newest first."""
+def list_page(connection: Connection, caller: Caller, *, limit: int, cursor: str | None) -> paging.Page[ApiKey]:
+    """Return the keys of the caller's team (or project), including revoked ones, newest first."""
     return paging.page(
         connection,
         owned(api_keys, caller, *_COLUMNS),
@@ -195,29 +198,29 @@ def listing(connection: Connection, caller: Caller, *, limit: int, cursor: str |
     )
 
 
-def everything(connection: Connection, caller: Caller) -> list[ApiKey]:
+def list_all(connection: Connection, caller: Caller) -> list[ApiKey]:
     """Return every key of the caller's team, oldest first."""
     oldest_first = (api_keys.c.created_at_epoch, api_keys.c.id)
     rows = connection.execute(owned(api_keys, caller, *_COLUMNS).order_by(*oldest_first))
     return [ApiKey(*row) for row in rows]
 
 
-def worth_a_look(connection: Connection, caller: Caller) -> list[ApiKey]:
-    """Return the keys of all teams that expire soon or are not used, for whoever administers the server."""
+def needing_attention(connection: Connection, caller: Caller) -> list[ApiKey]:
+    """Return the keys of all teams that expire soon or are unused; needs server:admin."""
     caller.require(SERVER_ADMIN)
     oldest_first = (api_keys.c.created_at_epoch, api_keys.c.id)
-    rows = connection.execute(every(api_keys, *_COLUMNS).order_by(*oldest_first))
+    rows = connection.execute(unscoped(api_keys, *_COLUMNS).order_by(*oldest_first))
     return [key for row in rows if state(key := ApiKey(*row)) in ("expires soon", "unused")]
 
 
 def change(connection: Connection, caller: Caller, key_id: str, changes: Mapping[str, Any]) -> ApiKey:
-    """Rename or narrow a key: name, label, scopes, project_id, expires_in_days; what is absent stays.
+    """Update a key's name, label, scopes, project_id or expires_in_days; fields absent from `changes` are kept.
 
-    Raises Forbidden when the key is wider than the caller, or would become wider than it is.
+    Raises Forbidden when the key exceeds the caller's access, or would exceed its own current access.
     """
     caller.require(KEYS_WRITE)
-    standing = get(connection, caller, key_id)
-    _require_not_wider(caller, standing)
+    existing = get(connection, caller, key_id)
+    _require_not_wider(caller, existing)
     now = now_ms()
     values = dict(changes)
     if "scopes" in values:
@@ -225,9 +228,9 @@ def change(connection: Connection, caller: Caller, key_id: str, changes: Mapping
         values["scopes"] = sorted(set(values["scopes"]))
     if "expires_in_days" in values:
         values["expires_at_epoch"] = _expiry(now, values.pop("expires_in_days"))
-    changed = msgspec.structs.replace(standing, **values, updated_at_epoch=now)
-    _require_not_wider(_acting_with(standing), changed)
-    if changed.project_id is not None and changed.project_id != standing.project_id:
+    changed = msgspec.structs.replace(existing, **values, updated_at_epoch=now)
+    _require_not_wider(_holder_of(existing), changed)
+    if changed.project_id is not None and changed.project_id != existing.project_id:
         projects.require(connection, caller, changed.project_id)
     _set(connection, key_id, {**values, "updated_at_epoch": now})
     _record(connection, caller, "key.update", changed)
@@ -243,59 +246,59 @@ def rotate(
     *,
     overlap_seconds: int = 0,
 ) -> ApiKey:
-    """Put a new secret in a key's place: same reach, same expiry. The old one works until the overlap ends.
+    """Replace a key by one with a new secret, the same access and expiry. The old one works until the overlap ends.
 
-    Raises Forbidden when the key is wider than the caller, Conflict when it is no longer in force.
+    Raises Forbidden when the key exceeds the caller's access, Conflict when it is no longer valid.
     """
     caller.require(KEYS_WRITE)
     _require_no_token(caller)
-    standing = get(connection, caller, key_id)
-    _require_not_wider(caller, standing)
-    if standing.revoked_at_epoch is not None or state(standing) == "expired":
-        raise Conflict("The key is revoked, rotated or expired.")
+    existing = get(connection, caller, key_id)
+    _require_not_wider(caller, existing)
+    if existing.revoked_at_epoch is not None or state(existing) == "expired":
+        raise Conflict("The key has already been revoked or rotated, or it has expired.")
     now = now_ms()
-    made = msgspec.structs.replace(
-        standing,
+    rotated = msgspec.structs.replace(
+        existing,
         id=new_id(),
         public_id=key.public_id,
         created_by=caller.key_id,
-        rotated_from=standing.id,
+        rotated_from=existing.id,
         created_at_epoch=now,
         updated_at_epoch=now,
         last_used_at_epoch=None,
     )
-    _INSERT.run(connection, {**msgspec.structs.asdict(made), "secret_hash": secret_hash})
-    _set(connection, standing.id, {"revoked_at_epoch": now + overlap_seconds * 1000, "updated_at_epoch": now})
-    _record(connection, caller, "key.rotate", standing)
-    return made
+    _INSERT.run(connection, {**msgspec.structs.asdict(rotated), "secret_hash": secret_hash})
+    _set(connection, existing.id, {"revoked_at_epoch": now + overlap_seconds * 1000, "updated_at_epoch": now})
+    _record(connection, caller, "key.rotate", existing)
+    return rotated
 
 
 def revoke(connection: Connection, caller: Caller, key_id: str) -> ApiKey:
-    """Take a key out of force from the next request on; the first revocation stands.
+    """Revoke a key with immediate effect; a key that is already revoked keeps its first revocation time.
 
-    Raises Forbidden when the key may do more than the caller. How long it lives and whose it is do not matter here: a
-    leaked key must be stoppable.
+    Raises Forbidden when the key has scopes the caller lacks. Its expiry and its member do not matter here: it must
+    always be possible to revoke a leaked key.
     """
     caller.require(KEYS_WRITE)
-    standing = get(connection, caller, key_id)
-    _require_not_stronger(caller, standing)
+    existing = get(connection, caller, key_id)
+    _require_not_stronger(caller, existing)
     now = now_ms()
-    if standing.revoked_at_epoch is not None and standing.revoked_at_epoch <= now:
-        return standing
+    if existing.revoked_at_epoch is not None and existing.revoked_at_epoch <= now:
+        return existing
     _set(connection, key_id, {"revoked_at_epoch": now, "updated_at_epoch": now})
-    _record(connection, caller, "key.revoke", standing)
-    return msgspec.structs.replace(standing, revoked_at_epoch=now, updated_at_epoch=now)
+    _record(connection, caller, "key.revoke", existing)
+    return msgspec.structs.replace(existing, revoked_at_epoch=now, updated_at_epoch=now)
 
 
 def stamp_used(connection: Connection, last_used: Mapping[str, int]) -> None:
-    """Note when keys were last used: {key id: epoch ms}. One plain UPDATE each, in one batch."""
+    """Store when keys were last used: {key id: epoch ms}. One plain UPDATE each, in one batch."""
     statement = update(api_keys).where(api_keys.c.id == bindparam("key_id"))
     rows: list[dict[str, Any]] = [{"key_id": key_id, "used": used} for key_id, used in last_used.items()]
     connection.execute(statement.values(last_used_at_epoch=bindparam("used")), rows)
 
 
 def replace_hash(connection: Connection, key_id: str, *, outdated: str, renewed: str) -> None:
-    """Keep a key's hash under today's parameters, unless somebody else has changed it since."""
+    """Replace a key's hash by one with the current parameters, unless it has been changed in the meantime."""
     same = (api_keys.c.id == key_id) & (api_keys.c.secret_hash == outdated)
     connection.execute(update(api_keys).where(same).values(secret_hash=renewed))
 
@@ -312,8 +315,8 @@ def _expiry(now: int, days: int | None) -> int | None:
     return None if days is None else now + days * DAY_MS
 
 
-def _acting_with(key: ApiKey) -> Caller:
-    """Return who a key makes of its holder, before any role cuts it."""
+def _holder_of(key: ApiKey) -> Caller:
+    """Return the caller that a key makes of its holder, ignoring the member's role."""
     return Caller(
         team_id=key.team_id,
         project_id=key.project_id,
@@ -326,33 +329,33 @@ def _acting_with(key: ApiKey) -> Caller:
 def _require_known(scopes: Iterable[str]) -> None:
     unknown = sorted(set(scopes) - ALL_SCOPES)
     if unknown:
-        raise Invalid.field("scopes", f"{unknown[0]!r} is not a scope; allowed are {', '.join(sorted(ALL_SCOPES))}")
+        raise Invalid.field("scopes", f"{unknown[0]!r} is not a scope; must be one of {', '.join(sorted(ALL_SCOPES))}")
 
 
 def _require_no_token(caller: Caller) -> None:
     if caller.by_token:
-        raise Forbidden("An access token makes no keys and no tokens.")
+        raise Forbidden("An access token cannot create API keys or tokens.")
 
 
 def _require_not_wider(caller: Caller, key: ApiKey) -> None:
-    """Raise Forbidden when a key reaches further than the caller in project, member, life or power."""
+    """Raise Forbidden when a key exceeds the caller in project, member, lifetime or scopes."""
     if caller.project_id is not None and key.project_id != caller.project_id:
-        raise Forbidden("The project is outside the caller's own.")
+        raise Forbidden("The key would reach beyond the caller's own project.")
     if caller.user_id is not None and key.user_id != caller.user_id:
-        raise Forbidden("The key would not be the caller's own member's.")
+        raise Forbidden("The key would belong to a different member than the caller's own.")
     if caller.expires_at_epoch is not None and (key.expires_at_epoch or caller.expires_at_epoch + 1) > (
         caller.expires_at_epoch
     ):
-        raise Forbidden("The key would outlive the caller's own.")
+        raise Forbidden("The key would expire later than the caller's own.")
     _require_not_stronger(caller, key)
 
 
 def _require_not_stronger(caller: Caller, key: ApiKey) -> None:
-    """Raise Forbidden when a key may do more than the caller, now or after a promotion of its member."""
+    """Raise Forbidden when a key can do more than the caller, now or after a promotion of its member."""
     is_own = key.user_id == caller.user_id
     for scope in sorted(effective_scopes(key.scopes, caller.role if is_own else None)):
         if not caller.may(scope):
-            raise Forbidden(f"The scope {scope} is wider than the caller's own.")
+            raise Forbidden(f"The scope {scope} exceeds the caller's own scopes.")
     administers = not {TEAM_ADMIN, EVERYTHING}.isdisjoint(key.scopes)
     if administers and not is_own and key.user_id is not None and caller.rank < RANKS["owner"]:
-        raise Forbidden("The key could act with a role above the caller's own.")
+        raise Forbidden("The key's member could hold a role above the caller's own.")

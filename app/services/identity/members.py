@@ -1,4 +1,4 @@
-"""Members: who belongs to a team, in which role. Nobody grants or removes a role above his own."""
+"""Members: who belongs to a team, in which role. Nobody grants or removes a role above their own."""
 
 import re
 from typing import Final
@@ -26,7 +26,7 @@ def get(connection: Connection, caller: Caller, user_id: str) -> Member:
     return Member(*row)
 
 
-def listing(connection: Connection, caller: Caller, *, limit: int, cursor: str | None) -> paging.Page[Member]:
+def list_page(connection: Connection, caller: Caller, *, limit: int, cursor: str | None) -> paging.Page[Member]:
     """Return the members of the caller's team, newest first."""
     _require_admin(caller)
     return paging.page(
@@ -40,21 +40,25 @@ def listing(connection: Connection, caller: Caller, *, limit: int, cursor: str |
     )
 
 
-def everybody(connection: Connection, caller: Caller) -> list[Member]:
-    """Return every member of the caller's team, by name."""
+def list_all(connection: Connection, caller: Caller) -> list[Member]:
+    """Return every member of the caller's team, ordered by user id."""
     rows = connection.execute(owned(team_members, caller, *_COLUMNS).order_by(team_members.c.user_id))
     return [Member(*row) for row in rows]
 
 
 def add(connection: Connection, caller: Caller, *, user_id: str, role: Role) -> Member:
-    """Take somebody into the caller's team; Conflict when he is in it already."""
+    """Add a member to the caller's team.
+
+    Raises Invalid for a malformed user id, Conflict when the user is already a member, Forbidden when the role is above
+    the caller's own.
+    """
     _require_admin(caller)
     if not _USER_ID.fullmatch(user_id):
-        raise Invalid.field("userId", "allowed are up to 200 characters without blanks and slashes")
+        raise Invalid.field("userId", "must be at most 200 characters and must not contain spaces or slashes")
     _require_rank(caller, role)
-    standing = owned(team_members, caller, team_members.c.user_id).where(team_members.c.user_id == user_id)
-    if connection.scalar(standing) is not None:
-        raise Conflict("The team has this member already.")
+    existing = owned(team_members, caller, team_members.c.user_id).where(team_members.c.user_id == user_id)
+    if connection.scalar(existing) is not None:
+        raise Conflict("This user is already a member of the team.")
     now = now_ms()
     member = Member(caller.team_id or "", user_id, role, now, now)
     connection.execute(insert(team_members).values({name: getattr(member, name) for name in Member.__struct_fields__}))
@@ -63,27 +67,27 @@ def add(connection: Connection, caller: Caller, *, user_id: str, role: Role) -> 
 
 
 def change(connection: Connection, caller: Caller, user_id: str, *, role: Role) -> Member:
-    """Give a member another role, which holds for his keys from their next request; Conflict for the last owner."""
+    """Change a member's role; it applies to their keys from the next request. Raises Conflict for the last owner."""
     _require_admin(caller)
-    standing = get(connection, caller, user_id)
-    _require_rank(caller, standing.role)
+    existing = get(connection, caller, user_id)
+    _require_rank(caller, existing.role)
     _require_rank(caller, role)
-    if role == standing.role:
-        return standing
-    _require_owner_left(connection, caller, standing)
+    if role == existing.role:
+        return existing
+    _require_owner_left(connection, caller, existing)
     now = now_ms()
-    connection.execute(update(team_members).where(_is(standing)).values(role=role, updated_at_epoch=now))
+    connection.execute(update(team_members).where(_is(existing)).values(role=role, updated_at_epoch=now))
     _record(connection, caller, "member.update", user_id)
-    return Member(standing.team_id, user_id, role, standing.created_at_epoch, now)
+    return Member(existing.team_id, user_id, role, existing.created_at_epoch, now)
 
 
 def remove(connection: Connection, caller: Caller, user_id: str) -> None:
-    """Take a member out of the team, with his keys; Conflict for the last owner."""
+    """Remove a member and delete their API keys. Raises Conflict for the last owner."""
     _require_admin(caller)
-    standing = get(connection, caller, user_id)
-    _require_rank(caller, standing.role)
-    _require_owner_left(connection, caller, standing)
-    connection.execute(delete(team_members).where(_is(standing)))
+    existing = get(connection, caller, user_id)
+    _require_rank(caller, existing.role)
+    _require_owner_left(connection, caller, existing)
+    connection.execute(delete(team_members).where(_is(existing)))
     _record(connection, caller, "member.delete", user_id)
 
 
@@ -98,17 +102,17 @@ def _require_admin(caller: Caller) -> None:
 
 def _require_rank(caller: Caller, role: Role) -> None:
     if RANKS[role] > caller.rank:
-        raise Forbidden(f"The role {role} is above the caller's own.")
+        raise Forbidden(f"The role {role} is above the caller's own role.")
 
 
 def _require_owner_left(connection: Connection, caller: Caller, leaving: Member) -> None:
     if leaving.role != "owner":
         return
-    # the server's owner may be at the same: on PostgreSQL his turn to write is another one than the team's
+    # the server's owner may do the same concurrently: on PostgreSQL, under another advisory lock than the team's
     connection.execute(owned(teams, caller, teams.c.id).with_for_update())
     owners = owned(team_members, caller, func.count()).where(team_members.c.role == "owner")
     if connection.scalar(owners) == 1:
-        raise Conflict("The last owner cannot leave: make somebody else owner first.")
+        raise Conflict("A team needs at least one owner: make another member an owner first.")
 
 
 def _record(connection: Connection, caller: Caller, action: str, user_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Access tokens: short-lived JWTs that narrow an API key and die with it. PyJWT and the signing secret stay in here."""
+"""Access tokens: short-lived JWTs that narrow an API key and become invalid with it. Only this module uses PyJWT."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ ISSUER: Final = "cmem-server"
 AUDIENCE: Final = "cmem-server/v1"
 MAX_TTL_SECONDS: Final = 86_400
 MAX_LENGTH: Final = 4_096
-"""Longer texts are no tokens of ours: they are refused before anything of them is parsed."""
+"""Longer texts cannot be our tokens: they are rejected without parsing."""
 
 LEEWAY_SECONDS: Final = 5
 _REQUIRED: Final = ("exp", "iat", "sub", "iss", "aud", "jti")
@@ -31,11 +31,11 @@ _FILE_NAME: Final = "jwt-secret"
 
 
 class NoSigningSecret(AppError):
-    """There is no secret that tokens could be signed with; the server does not start without one."""
+    """There is no usable secret to sign tokens with; the server does not start without one."""
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token says. `sub` is the id of its key; times are epoch seconds."""
+    """The claims of a token. `sub` is the id of its key; times are epoch seconds."""
 
     sub: str
     jti: str
@@ -47,8 +47,8 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """A token that was made, as its owner gets it. `expires_at_epoch` is in ms."""
+class IssuedToken:
+    """A new token, as returned to its owner. `expires_at_epoch` is in ms."""
 
     id: str
     access_token: str
@@ -58,52 +58,57 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Signing:
-    """Signs with one secret and accepts the previous one too, so that secrets can be changed without a gap."""
+class TokenSigner:
+    """Signs with one secret and also accepts the previous one, so that secrets can be rotated without downtime."""
 
     secret: str
     previous_secret: str | None = None
 
     def sign(self, claims: Claims) -> str:
-        """Return the token of some claims."""
+        """Return the signed token of these claims."""
         payload = {**msgspec.structs.asdict(claims), "iss": ISSUER, "aud": AUDIENCE}
         return jwt.encode(payload, self.secret, algorithm=ALGORITHM)
 
-    def claims_of(self, token: str) -> Claims | None:
-        """Return what a token says when it is ours and in its time; None otherwise, whatever it is."""
+    def decode(self, token: str) -> Claims | None:
+        """Return the claims of a token; None when it is not ours, expired or malformed in any way."""
         if len(token) > MAX_LENGTH:
             return None
         for secret in (self.secret, self.previous_secret):
-            if secret is not None and (payload := _decoded(token, secret)) is not None:
+            if secret is not None and (payload := _verified_payload(token, secret)) is not None:
                 return _as_claims(payload)
         return None
 
 
-def secret_in(folder: Path) -> str:
-    """Return the signing secret kept in a folder, made at the first call, once even with several processes."""
+def load_signing_secret(folder: Path) -> str:
+    """Return the signing secret stored in a folder, created at the first call, once even with several processes.
+
+    Raises NoSigningSecret when the file is corrupt.
+    """
     path = folder / _FILE_NAME
     if not path.exists():
-        _make(path)
+        _create(path)
     secret = path.read_text("ascii").strip()
     if len(secret) < _SECRET_BYTES:
-        raise NoSigningSecret(f"{_FILE_NAME} in the data folder is damaged: delete it, and every token ends.")
+        raise NoSigningSecret(
+            f"{_FILE_NAME} in the data folder is corrupt. Delete it to generate a new one; this invalidates all tokens."
+        )
     return secret
 
 
-def grant(
+def issue(
     connection: Connection,
     caller: Caller,
-    signing: Signing,
+    signing: TokenSigner,
     *,
     scopes: list[str] | None,
     project_id: str | None,
     ttl_seconds: int,
-) -> Grant:
-    """Return a token that may do what the caller may, or less; its life ends with the key's at the latest.
+) -> IssuedToken:
+    """Return a token with at most the caller's access; it expires no later than the caller's key.
 
-    Raises Forbidden for anything wider than the caller, and when the caller comes with a token himself.
+    Raises Forbidden when it would exceed the caller's access, or when the caller itself authenticated with a token.
     """
-    granted = narrowed(connection, caller, scopes=scopes, project_id=project_id)
+    granted = narrow_caller(connection, caller, scopes=scopes, project_id=project_id)
     now = now_ms()
     expires = min(now + ttl_seconds * 1000, caller.expires_at_epoch or now + MAX_TTL_SECONDS * 1000)
     claims = Claims(
@@ -116,26 +121,31 @@ def grant(
         scopes=sorted(granted.scopes),
     )
     entries.record(connection, caller, "token.create", target=("token", claims.jti), project_id=claims.project)
-    return Grant(claims.jti, signing.sign(claims), claims.scopes, claims.project, claims.exp * 1000)
+    return IssuedToken(claims.jti, signing.sign(claims), claims.scopes, claims.project, claims.exp * 1000)
 
 
-def narrowed(connection: Connection, caller: Caller, *, scopes: list[str] | None, project_id: str | None) -> Caller:
-    """Return the caller that a token would make; Forbidden when that is wider, or when no key stands behind it."""
+def narrow_caller(
+    connection: Connection, caller: Caller, *, scopes: list[str] | None, project_id: str | None
+) -> Caller:
+    """Return the caller limited to these scopes and this project; Forbidden unless it authenticated with an API key.
+
+    Raises Invalid for an unknown scope, Forbidden for a scope or project that the caller lacks.
+    """
     if caller.by_token or caller.key_id is None:
-        raise Forbidden("Only an API key makes tokens.")
-    wanted = caller.scopes if scopes is None else frozenset(scopes)
-    for scope in sorted(wanted):
+        raise Forbidden("Only an API key can create tokens.")
+    requested = caller.scopes if scopes is None else frozenset(scopes)
+    for scope in sorted(requested):
         if scope not in ALL_SCOPES:
             raise Invalid.field("body.scopes", f"{scope!r} is not a scope")
         if not caller.may(scope):
-            raise Forbidden(f"The scope {scope} is wider than the key's own.")
+            raise Forbidden(f"The scope {scope} exceeds the key's own scopes.")
     if project_id is not None:
         projects.require(connection, caller, project_id)
-    return replace(caller, scopes=wanted, project_id=project_id or caller.project_id)
+    return replace(caller, scopes=requested, project_id=project_id or caller.project_id)
 
 
-def narrow(caller: Caller, claims: Claims) -> Caller | None:
-    """Return who acts with a token of this key now; None when the token and its key no longer fit together."""
+def apply_claims(caller: Caller, claims: Claims) -> Caller | None:
+    """Return the key's caller, narrowed to a token's claims; None when the claims no longer match the key."""
     if claims.team != caller.team_id or (caller.project_id is not None and claims.project != caller.project_id):
         return None
     return replace(
@@ -147,7 +157,7 @@ def narrow(caller: Caller, claims: Claims) -> Caller | None:
     )
 
 
-def _decoded(token: str, secret: str) -> dict[str, Any] | None:
+def _verified_payload(token: str, secret: str) -> dict[str, Any] | None:
     try:
         return jwt.decode(
             token,
@@ -158,7 +168,7 @@ def _decoded(token: str, secret: str) -> dict[str, Any] | None:
             leeway=LEEWAY_SECONDS,
             options={"require": list(_REQUIRED)},
         )
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):  # the library lets oddly formed JSON through
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):  # PyJWT does not wrap errors of malformed JSON
         return None
 
 
@@ -170,15 +180,15 @@ def _as_claims(payload: dict[str, Any]) -> Claims | None:
     return claims if claims.exp - claims.iat <= MAX_TTL_SECONDS else None
 
 
-def _make(path: Path) -> None:
-    """Write a new secret beside its place and link it there: whoever is second finds the place taken."""
+def _create(path: Path) -> None:
+    """Write a new secret to a temporary file and hard-link it into place: fails if another process was faster."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_hex(_SECRET_BYTES))
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileExistsError):
-        os.link(draft, path)
-    draft.unlink()
+        os.link(temporary, path)
+    temporary.unlink()

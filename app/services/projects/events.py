@@ -1,4 +1,4 @@
-"""Events: what agents' hooks report. The same event again is the same row."""
+"""Events: what agents' hooks report. An event that is sent again is stored once."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,14 +14,16 @@ from app.services.audit import entries
 from app.services.projects import projects, sessions
 from app.services.shared import paging, platforms
 from app.store.models import agent_events
-from app.store.prepared import Prepared, inserting
+from app.store.prepared import PreparedStatement, prepare_insert
 from app.store.records import Event, Session, columns
 from app.store.scope import owned, owned_template, parameters
 
 _COLUMNS: Final = columns(agent_events, Event)
-_INSERT: Final = inserting(agent_events)
-_BY_ID: Final = Prepared(owned_template(agent_events, *_COLUMNS).where(agent_events.c.id == bindparam("id")), Event)
-_BY_HASH: Final = Prepared(
+_INSERT: Final = prepare_insert(agent_events)
+_BY_ID: Final = PreparedStatement(
+    owned_template(agent_events, *_COLUMNS).where(agent_events.c.id == bindparam("id")), Event
+)
+_BY_HASH: Final = PreparedStatement(
     owned_template(agent_events, *_COLUMNS).where(
         agent_events.c.project_id == bindparam("project_id"), agent_events.c.event_hash == bindparam("event_hash")
     ),
@@ -30,7 +32,7 @@ _BY_HASH: Final = Prepared(
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as its sender describes it."""
+    """An event as submitted by a client."""
 
     project_id: str
     source_type: str
@@ -46,14 +48,14 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add(connection: Connection, caller: Caller, new: NewEvent) -> tuple[Event, bool]:
-    """Store an event; return it and whether it is new."""
+    """Store an event, or find the row of the same event; return it and whether it is new."""
     caller.require(MEMORIES_WRITE)
     projects.require(connection, caller, new.project_id)
     session = _session_of(connection, caller, new)
     event_hash = _hash(new, session)
-    known = {**parameters(caller), "project_id": new.project_id, "event_hash": event_hash}
-    if standing := _BY_HASH.first(connection, known):
-        return standing, False
+    identity = {**parameters(caller), "project_id": new.project_id, "event_hash": event_hash}
+    if existing := _BY_HASH.first(connection, identity):
+        return existing, False
     event = _event(caller, new, session)
     _INSERT.run(connection, {**msgspec.structs.asdict(event), "event_hash": event_hash})
     entries.record(connection, caller, "event.create", target=("event", event.id), project_id=event.project_id)
@@ -61,19 +63,19 @@ def add(connection: Connection, caller: Caller, new: NewEvent) -> tuple[Event, b
 
 
 def add_batch(connection: Connection, caller: Caller, batch: Sequence[NewEvent]) -> list[Event]:
-    """Store events, all or none, in input order; repeats resolve to one row."""
+    """Store events, all or none, in input order; repeated events resolve to one row."""
     return [add(connection, caller, new)[0] for new in batch]
 
 
 def get(connection: Connection, caller: Caller, event_id: str) -> Event:
-    """Return an event that the caller reaches; NotFound otherwise."""
+    """Return an event in the caller's scope; NotFound otherwise."""
     event = _BY_ID.first(connection, {**parameters(caller), "id": event_id})
     if event is None:
         raise NotFound("event")
     return event
 
 
-def listing(
+def list_page(
     connection: Connection,
     caller: Caller,
     *,
@@ -82,7 +84,7 @@ def listing(
     limit: int,
     cursor: str | None,
 ) -> paging.Page[Event]:
-    """Return the events the caller reaches, newest first."""
+    """Return the events in the caller's scope, newest first."""
     statement = owned(agent_events, caller, *_COLUMNS)
     if project_id is not None:
         projects.require(connection, caller, project_id)
@@ -101,7 +103,7 @@ def listing(
 
 
 def _session_of(connection: Connection, caller: Caller, new: NewEvent) -> Session | None:
-    """Return the session an event joins: the one it names, else the one with its content id, if that exists yet."""
+    """Return the session of an event: the one it names, else the one with its content id if that already exists."""
     if new.server_session_id is not None:
         return sessions.require_of_project(connection, caller, new.server_session_id, new.project_id)
     if new.content_session_id is not None:
@@ -110,17 +112,17 @@ def _session_of(connection: Connection, caller: Caller, new: NewEvent) -> Sessio
 
 
 def _hash(new: NewEvent, session: Session | None) -> str:
-    """Return what makes an event the same: its sender's id for it, else session, type, time and payload.
+    """Return a digest of an event's identity: its client-assigned id, else session, type, time and payload.
 
-    The session counts by its content id where it has one, so that an event sent before and after its session began
-    is one event.
+    The session is identified by its content id where it has one, so that an event sent both before and after its
+    session was created is one event.
     """
     if new.source_event_id is not None:
         identity: list[Any] = ["id", new.source_event_id]
     else:
-        known = session.content_session_id or session.id if session else None
-        run = new.content_session_id or known or new.memory_session_id
-        identity = ["all", run, new.source_type, new.event_type, new.occurred_at_epoch, new.payload]
+        session_id = session.content_session_id or session.id if session else None
+        run_id = new.content_session_id or session_id or new.memory_session_id
+        identity = ["all", run_id, new.source_type, new.event_type, new.occurred_at_epoch, new.payload]
     return hashlib.sha256(msgspec.json.encode(identity, order="deterministic")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Sessions: one run of an agent, known by the ids that its clients have for it."""
+"""Sessions: one run of an agent, identified by the ids that its clients use for it."""
 
 from typing import Any, Final
 
@@ -12,19 +12,19 @@ from app.services.audit import entries
 from app.services.projects import projects
 from app.services.shared import paging, platforms
 from app.store.models import agent_events, server_sessions
-from app.store.prepared import Prepared, inserting
+from app.store.prepared import PreparedStatement, prepare_insert
 from app.store.records import Session, columns
 from app.store.scope import owned, owned_template, parameters
 
 _COLUMNS: Final = columns(server_sessions, Session)
-_INSERT: Final = inserting(server_sessions)
-_REACHED: Final = Prepared(
+_INSERT: Final = prepare_insert(server_sessions)
+_BY_ID: Final = PreparedStatement(
     owned_template(server_sessions, *_COLUMNS).where(server_sessions.c.id == bindparam("id")), Session
 )
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client says when a run begins. A client knows its run by an external id, else by a content id."""
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as submitted by a client, which identifies it by an external id, else by a content id."""
 
     project_id: str
     external_session_id: str | None = None
@@ -38,30 +38,30 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     started_at_epoch: int | None = None
 
 
-def start(connection: Connection, caller: Caller, begun: Start) -> tuple[Session, bool]:
-    """Return the session and whether it is new: the same ids again find the standing row and complete it."""
+def start(connection: Connection, caller: Caller, new: NewSession) -> tuple[Session, bool]:
+    """Create a session, or complete the existing one with the same ids; return it and whether it is new."""
     caller.require(MEMORIES_WRITE)
-    projects.require(connection, caller, begun.project_id)
-    platform = platforms.normalise(begun.platform_source)
-    standing = _known(connection, caller, begun, platform)
-    session = _complete(connection, standing, begun) if standing else _insert(connection, caller, begun, platform)
-    if standing is None or session is not standing:
-        action = "session.update" if standing else "session.start"
+    projects.require(connection, caller, new.project_id)
+    platform = platforms.normalise(new.platform_source)
+    existing = _find_existing(connection, caller, new, platform)
+    session = _complete(connection, existing, new) if existing else _insert(connection, caller, new, platform)
+    if existing is None or session is not existing:
+        action = "session.update" if existing else "session.start"
         entries.record(connection, caller, action, target=("session", session.id), project_id=session.project_id)
-    _link_waiting_events(connection, session)
-    return session, standing is None
+    _link_earlier_events(connection, session)
+    return session, existing is None
 
 
 def get(connection: Connection, caller: Caller, session_id: str) -> Session:
-    """Return a session that the caller reaches; NotFound otherwise."""
-    session = _REACHED.first(connection, {**parameters(caller), "id": session_id})
+    """Return a session in the caller's scope; NotFound otherwise."""
+    session = _BY_ID.first(connection, {**parameters(caller), "id": session_id})
     if session is None:
         raise NotFound("session")
     return session
 
 
 def require_of_project(connection: Connection, caller: Caller, session_id: str, project_id: str) -> Session:
-    """Return a session that belongs to the project; NotFound when it is another's, as when there is none."""
+    """Return a session of the project; NotFound when there is none, or when it belongs to another project."""
     session = get(connection, caller, session_id)
     if session.project_id != project_id:
         raise NotFound("session")
@@ -70,14 +70,16 @@ def require_of_project(connection: Connection, caller: Caller, session_id: str, 
 
 def by_content_id(connection: Connection, caller: Caller, project_id: str, content_session_id: str) -> Session | None:
     """Return the newest session of the project with this content id, if there is one."""
-    named = (server_sessions.c.project_id == project_id) & (server_sessions.c.content_session_id == content_session_id)
-    return _newest(connection, caller, named)
+    matches = (server_sessions.c.project_id == project_id) & (
+        server_sessions.c.content_session_id == content_session_id
+    )
+    return _newest(connection, caller, matches)
 
 
-def listing(
+def list_page(
     connection: Connection, caller: Caller, *, project_id: str | None, limit: int, cursor: str | None
 ) -> paging.Page[Session]:
-    """Return the sessions the caller reaches, newest first; of one project when it is named."""
+    """Return the sessions in the caller's scope, or of one project, newest first."""
     statement = owned(server_sessions, caller, *_COLUMNS)
     if project_id is not None:
         projects.require(connection, caller, project_id)
@@ -94,7 +96,7 @@ def listing(
 
 
 def end(connection: Connection, caller: Caller, session_id: str) -> Session:
-    """End a session; the first end time stands."""
+    """End a session; one that has already ended keeps its first end time."""
     caller.require(MEMORIES_WRITE)
     session = get(connection, caller, session_id)
     if session.ended_at_epoch is not None:
@@ -105,17 +107,17 @@ def end(connection: Connection, caller: Caller, session_id: str) -> Session:
     return msgspec.structs.replace(session, ended_at_epoch=now, updated_at_epoch=now)
 
 
-def _known(connection: Connection, caller: Caller, begun: Start, platform: str) -> Session | None:
-    here = (server_sessions.c.project_id == begun.project_id) & (server_sessions.c.platform_source == platform)
-    if begun.external_session_id is not None:
-        external = server_sessions.c.external_session_id
-        found = _newest(connection, caller, here & (external == begun.external_session_id))
-        if found or begun.content_session_id is None:
-            return found
-        here &= external.is_(None)
-    if begun.content_session_id is None:
+def _find_existing(connection: Connection, caller: Caller, new: NewSession, platform: str) -> Session | None:
+    matches = (server_sessions.c.project_id == new.project_id) & (server_sessions.c.platform_source == platform)
+    if new.external_session_id is not None:
+        external_id = server_sessions.c.external_session_id
+        session = _newest(connection, caller, matches & (external_id == new.external_session_id))
+        if session or new.content_session_id is None:
+            return session
+        matches &= external_id.is_(None)
+    if new.content_session_id is None:
         return None
-    return _newest(connection, caller, here & (server_sessions.c.content_session_id == begun.content_session_id))
+    return _newest(connection, caller, matches & (server_sessions.c.content_session_id == new.content_session_id))
 
 
 def _newest(connection: Connection, caller: Caller, where: ColumnElement[bool]) -> Session | None:
@@ -124,21 +126,21 @@ def _newest(connection: Connection, caller: Caller, where: ColumnElement[bool]) 
     return Session(*row) if row else None
 
 
-def _insert(connection: Connection, caller: Caller, begun: Start, platform: str) -> Session:
+def _insert(connection: Connection, caller: Caller, new: NewSession, platform: str) -> Session:
     now = now_ms()
     session = Session(
         id=new_id(),
         team_id=caller.team_id or "",
-        project_id=begun.project_id,
-        external_session_id=begun.external_session_id,
-        content_session_id=begun.content_session_id,
-        memory_session_id=begun.memory_session_id,
+        project_id=new.project_id,
+        external_session_id=new.external_session_id,
+        content_session_id=new.content_session_id,
+        memory_session_id=new.memory_session_id,
         platform_source=platform,
-        agent_id=begun.agent_id,
-        agent_type=begun.agent_type,
-        title=begun.title,
-        metadata=begun.metadata or {},
-        started_at_epoch=now if begun.started_at_epoch is None else begun.started_at_epoch,
+        agent_id=new.agent_id,
+        agent_type=new.agent_type,
+        title=new.title,
+        metadata=new.metadata or {},
+        started_at_epoch=now if new.started_at_epoch is None else new.started_at_epoch,
         ended_at_epoch=None,
         created_at_epoch=now,
         updated_at_epoch=now,
@@ -147,28 +149,36 @@ def _insert(connection: Connection, caller: Caller, begun: Start, platform: str)
     return session
 
 
-_LATE: Final = ("external_session_id", "content_session_id", "memory_session_id", "agent_id", "agent_type", "title")
-"""What a client may learn only after its run began."""
+_LEARNED_LATER: Final = (
+    "external_session_id",
+    "content_session_id",
+    "memory_session_id",
+    "agent_id",
+    "agent_type",
+    "title",
+)
+"""What a client may only learn after its session has started."""
 
 
-def _complete(connection: Connection, standing: Session, begun: Start) -> Session:
-    """Fill in what the standing row does not know yet; what it knows is never replaced."""
-    late = {name: value for name in _LATE if (value := getattr(begun, name)) and getattr(standing, name) is None}
-    if begun.metadata and not standing.metadata:
-        late["metadata"] = begun.metadata
-    if not late:
-        return standing
-    late["updated_at_epoch"] = now_ms()
-    _set(connection, standing, late)
-    return msgspec.structs.replace(standing, **late)
+def _complete(connection: Connection, existing: Session, new: NewSession) -> Session:
+    """Fill in the columns of the existing row that are still empty; the others are never overwritten."""
+    missing = [name for name in _LEARNED_LATER if getattr(existing, name) is None]
+    added = {name: value for name in missing if (value := getattr(new, name))}
+    if new.metadata and not existing.metadata:
+        added["metadata"] = new.metadata
+    if not added:
+        return existing
+    added["updated_at_epoch"] = now_ms()
+    _set(connection, existing, added)
+    return msgspec.structs.replace(existing, **added)
 
 
 def _set(connection: Connection, session: Session, values: dict[str, Any]) -> None:
     connection.execute(update(server_sessions).where(server_sessions.c.id == session.id).values(values))
 
 
-def _link_waiting_events(connection: Connection, session: Session) -> None:
-    """Give the events that came before their session to it."""
+def _link_earlier_events(connection: Connection, session: Session) -> None:
+    """Link the events to this session that arrived before it was created."""
     if session.content_session_id is None:
         return
     connection.execute(

@@ -35,7 +35,7 @@ _LOOKUP: Final = PreparedStatement(
 
 
 def recall(connection: Connection, caller: Caller, key: str, *, route: str, body_hash: str) -> IdempotencyRecord | None:
-    """Return what the key's first request did, None if there was none; IdempotencyMismatch if it was a different one."""
+    """Return what the key's first request did, None if there was none; IdempotencyMismatch if they differ."""
     values = {"key_id": caller.key_id or _KEYLESS, "idempotency_key": key, "kept_since": now_ms() - KEPT_MS}
     record = _LOOKUP.first(connection, values)
     if record is not None and (record.route, record.body_hash) != (route, body_hash):

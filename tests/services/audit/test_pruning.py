@@ -11,24 +11,24 @@ from sqlalchemy.exc import IntegrityError
 from app.services.audit import pruning
 from app.services.operations import maintenance
 from app.store.database import Database
+from tests.databases import Databases
 from tests.services import library
 from tests.services.library import Library
-from tests.stores import Stores
 
 DAY_MS = 86_400_000
 OLD, KEPT = 25, 3
 
 
 @pytest.fixture
-def books(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+def books(databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     """A log with entries from forty days ago and from today, pruned ten at a time."""
     monkeypatch.setattr(pruning, "_BATCH_ENTRIES", 10)
-    with library.opened(stores, tmp_path) as opened:
-        with _unguarded(stores, tmp_path) as connection:
+    with library.opened(databases, tmp_path) as opened:
+        with _unguarded(databases, tmp_path) as connection:
             connection.exec_driver_sql("UPDATE audit_log SET action = 'setup'")
         for number in range(OLD + KEPT):
             opened.add_project(f"p{number}")
-        with _unguarded(stores, tmp_path) as connection:
+        with _unguarded(databases, tmp_path) as connection:
             sql = f"UPDATE audit_log SET created_at_epoch = created_at_epoch - {40 * DAY_MS} WHERE seq IN"
             oldest = f"(SELECT seq FROM audit_log WHERE action = 'project.create' ORDER BY seq LIMIT {OLD})"
             connection.exec_driver_sql(f"{sql} {oldest}")
@@ -36,10 +36,10 @@ def books(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @contextmanager
-def _unguarded(stores: Stores, folder: Path) -> Iterator[Connection]:
+def _unguarded(databases: Databases, folder: Path) -> Iterator[Connection]:
     """Write as the owner of the tables, with the trigger disabled that makes the log append-only."""
-    with closing(Database(stores.owner_url(folder))) as database, database.write() as connection:
-        if stores.dialect == "sqlite":
+    with closing(Database(databases.owner_url(folder))) as database, database.write() as connection:
+        if databases.dialect == "sqlite":
             connection.exec_driver_sql("DROP TRIGGER IF EXISTS trg_audit_log_update")
             yield connection
             return

@@ -1,4 +1,4 @@
-"""Members of a team: what must hold whoever writes at the same time."""
+"""Members of a team under concurrent changes."""
 
 import threading
 import time
@@ -23,21 +23,21 @@ def owner(database: Database) -> Caller:
     return caller
 
 
-def test_two_last_owners_cannot_both_leave_at_once(database: Database, owner: Caller):
-    """Neither when the team removes one while the server's owner removes the other."""
+def test_last_two_owners_cannot_be_removed_concurrently(database: Database, owner: Caller):
+    """Not even when the team removes one and the server's owner the other."""
     together = threading.Barrier(2)
 
     def remove(acting_for: str | None, user_id: str) -> bool:
-        with rls_context.acting(acting_for):
+        with rls_context.acting_for(acting_for):
             together.wait(10)
             try:
                 with database.write() as connection:
                     members.remove(connection, owner, user_id)
-                    time.sleep(0.2)  # the other one looks before this is committed
+                    time.sleep(0.2)  # the other transaction reads before this one commits
             except Conflict:
                 return False
         return True
 
     with ThreadPoolExecutor(2) as pool:
-        tries = [pool.submit(remove, None, "one"), pool.submit(remove, owner.team_id, "two")]
-        assert sorted(each.result() for each in tries) == [False, True]
+        attempts = [pool.submit(remove, None, "one"), pool.submit(remove, owner.team_id, "two")]
+        assert sorted(attempt.result() for attempt in attempts) == [False, True]

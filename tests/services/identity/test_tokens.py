@@ -1,4 +1,4 @@
-"""Access tokens: they narrow a key, die with it, and nothing else passes for one."""
+"""Access tokens narrow a key and end with it; no other text is accepted as one."""
 
 import base64
 import json
@@ -15,19 +15,19 @@ from app.caller import EVERYTHING, KEYS_WRITE, MEMORIES_READ, MEMORIES_WRITE, SE
 from app.clock import now_ms
 from app.errors import Forbidden, Invalid
 from app.services.identity import teams, tokens
-from app.services.identity.tokens import Claims, NoSigningSecret, Signing
+from app.services.identity.tokens import Claims, NoSigningSecret, TokenSigner
 from app.services.projects import projects
 from app.store.database import Database
 
 SECRET = "0123456789abcdef" * 4
-SIGNING = Signing(SECRET)
+SIGNER = TokenSigner(SECRET)
 NOW = int(time.time())
 
 
 def payload(**changes: Any) -> dict[str, Any]:
     now = int(time.time())
-    made = {"sub": "key", "jti": "1", "exp": now + 3600, "iat": now, "team": "t", "project": None, "scopes": []}
-    return {**made, "iss": tokens.ISSUER, "aud": tokens.AUDIENCE, **changes}
+    claims = {"sub": "key", "jti": "1", "exp": now + 3600, "iat": now, "team": "t", "project": None, "scopes": []}
+    return {**claims, "iss": tokens.ISSUER, "aud": tokens.AUDIENCE, **changes}
 
 
 def signed(secret: str = SECRET, algorithm: str = "HS256", **changes: Any) -> str:
@@ -75,117 +75,117 @@ ATTACKS = {
 }
 
 
-def test_a_token_of_ours_is_read():
-    """What was signed is what is read."""
+def test_signed_token_can_be_decoded():
+    """The claims are the same."""
     claims = Claims(sub="key", jti="1", exp=NOW + 3600, iat=NOW, team="t", project=None, scopes=["*"])
 
-    assert SIGNING.claims_of(SIGNING.sign(claims)) == claims
+    assert SIGNER.decode(SIGNER.sign(claims)) == claims
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_what_is_no_token_of_ours_says_nothing(name: str):
-    """Whatever it is, it is refused and no error."""
-    assert SIGNING.claims_of(ATTACKS[name]) is None
+def test_foreign_or_malformed_token_decodes_to_none(name: str):
+    """It does not raise, whatever it is."""
+    assert SIGNER.decode(ATTACKS[name]) is None
 
 
 def test_two_secrets_are_accepted_and_one_signs():
-    """Secrets are changed without a gap: old tokens run out, new ones carry the new signature."""
-    old, new = Signing(SECRET), Signing("f" * 32 + SECRET, previous_secret=SECRET)
+    """Secrets rotate without downtime: old tokens remain valid, new ones carry the new signature."""
+    old, new = TokenSigner(SECRET), TokenSigner("f" * 32 + SECRET, previous_secret=SECRET)
 
-    assert new.claims_of(signed()) is not None
+    assert new.decode(signed()) is not None
     assert (
-        old.claims_of(new.sign(Claims(sub="k", jti="1", exp=NOW + 3600, iat=NOW, team=None, project=None, scopes=[])))
+        old.decode(new.sign(Claims(sub="k", jti="1", exp=NOW + 3600, iat=NOW, team=None, project=None, scopes=[])))
         is None
     )
 
 
-def test_a_secret_is_made_once_with_mode_0600(tmp_path: Path):
-    """A restart signs with the same secret, and nobody else reads it."""
-    secret = tokens.secret_in(tmp_path)
+def test_secret_is_created_once_with_mode_0600(tmp_path: Path):
+    """A restart signs with the same secret, and no other user can read it."""
+    secret = tokens.load_signing_secret(tmp_path)
 
-    assert tokens.secret_in(tmp_path) == secret
+    assert tokens.load_signing_secret(tmp_path) == secret
     assert len(secret) >= 32
     assert [path.name for path in tmp_path.iterdir()] == ["jwt-secret"]
     assert (tmp_path / "jwt-secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_processes_that_start_together_agree_on_the_secret(tmp_path: Path):
-    """Whoever is second takes what the first one made."""
+def test_processes_starting_concurrently_agree_on_the_secret(tmp_path: Path):
+    """All of them use the one that was created first."""
     with multiprocessing.get_context("spawn").Pool(4) as pool:
-        secrets = pool.map(tokens.secret_in, [tmp_path] * 16, chunksize=1)
+        secrets = pool.map(tokens.load_signing_secret, [tmp_path] * 16, chunksize=1)
 
     assert len(set(secrets)) == 1
 
 
-def test_a_damaged_secret_is_never_signed_with(tmp_path: Path):
-    """An empty file would be a secret that everybody knows."""
+def test_corrupt_secret_is_rejected(tmp_path: Path):
+    """An empty file would be a secret that everyone can guess."""
     (tmp_path / "jwt-secret").write_text("\n")
 
     with pytest.raises(NoSigningSecret):
-        tokens.secret_in(tmp_path)
+        tokens.load_signing_secret(tmp_path)
 
 
 @pytest.fixture
 def holder(database: Database) -> Caller:
-    """Somebody with a key of a team."""
+    """The holder of a team's key."""
     with database.write() as connection:
         team = teams.create(connection, server_owner(), name="a")
     return Caller(team_id=team.id, key_id="key", scopes=frozenset({MEMORIES_READ, KEYS_WRITE}))
 
 
-def granted(database: Database, caller: Caller, *, ttl_seconds: int = 60, **wanted: Any) -> Claims:
+def issue(database: Database, caller: Caller, *, ttl_seconds: int = 60, **fields: Any) -> Claims:
     with database.write() as connection:
-        made = tokens.grant(
-            connection, caller, SIGNING, **{"scopes": None, "project_id": None, **wanted}, ttl_seconds=ttl_seconds
+        token = tokens.issue(
+            connection, caller, SIGNER, **{"scopes": None, "project_id": None, **fields}, ttl_seconds=ttl_seconds
         )
-    claims = SIGNING.claims_of(made.access_token)
+    claims = SIGNER.decode(token.access_token)
     assert claims is not None
     return claims
 
 
-def test_a_token_holds_what_its_key_holds_unless_it_asks_for_less(database: Database, holder: Caller):
-    """Scopes that are left out are the key's own."""
-    assert granted(database, holder).scopes == [KEYS_WRITE, MEMORIES_READ]
-    assert granted(database, holder, scopes=[MEMORIES_READ]).scopes == [MEMORIES_READ]
+def test_token_has_the_scopes_of_its_key_unless_fewer_are_requested(database: Database, holder: Caller):
+    """The default scopes are the key's own."""
+    assert issue(database, holder).scopes == [KEYS_WRITE, MEMORIES_READ]
+    assert issue(database, holder, scopes=[MEMORIES_READ]).scopes == [MEMORIES_READ]
 
 
 @pytest.mark.parametrize("scope", [MEMORIES_WRITE, EVERYTHING, SERVER_ADMIN])
-def test_a_token_gets_no_scope_that_its_key_lacks(database: Database, holder: Caller, scope: str):
-    """An attempt is refused."""
+def test_token_gets_no_scope_that_its_key_lacks(database: Database, holder: Caller, scope: str):
+    """An attempt is rejected."""
     with pytest.raises(Forbidden):
-        granted(database, holder, scopes=[scope])
+        issue(database, holder, scopes=[scope])
 
 
-def test_a_token_asks_for_scopes_that_exist(database: Database, holder: Caller):
+def test_unknown_scope_of_a_token_is_rejected(database: Database, holder: Caller):
     """A misspelt scope is an error."""
     with pytest.raises(Invalid):
-        granted(database, holder, scopes=["memories:reed"])
+        issue(database, holder, scopes=["memories:reed"])
 
 
-def test_a_token_reaches_no_project_that_its_key_does_not(database: Database, holder: Caller):
-    """Another project than the key's own, and one that is not there, read the same."""
+def test_token_gets_no_project_outside_the_scope_of_its_key(database: Database, holder: Caller):
+    """Another project than the key's own is treated like one that does not exist."""
     with database.write() as connection:
         owner = server_owner().within(holder.team_id or "")
         own, other = (projects.create(connection, owner, name=name).id for name in ("own", "other"))
     bound = replace(holder, project_id=own)
 
-    assert granted(database, bound).project == granted(database, bound, project_id=own).project == own
+    assert issue(database, bound).project == issue(database, bound, project_id=own).project == own
     for project_id in (other, "none"):
         with pytest.raises(Forbidden):
-            granted(database, bound, project_id=project_id)
+            issue(database, bound, project_id=project_id)
 
 
-def test_a_token_makes_no_tokens(database: Database, holder: Caller):
-    """Otherwise a token would live for ever."""
+def test_token_cannot_create_tokens(database: Database, holder: Caller):
+    """Otherwise a token could be renewed for ever."""
     with pytest.raises(Forbidden):
-        granted(database, replace(holder, by_token=True))
+        issue(database, replace(holder, by_token=True))
 
 
-def test_a_token_ends_with_its_key_at_the_latest(database: Database, holder: Caller):
-    """Asking for longer gives what is left."""
+def test_token_expires_no_later_than_its_key(database: Database, holder: Caller):
+    """A longer lifetime is cut to the key's."""
     ends = now_ms() + 30_000
 
-    assert granted(database, replace(holder, expires_at_epoch=ends), ttl_seconds=3600).exp == ends // 1000
+    assert issue(database, replace(holder, expires_at_epoch=ends), ttl_seconds=3600).exp == ends // 1000
 
 
 CLAIMS = Claims(
@@ -193,9 +193,9 @@ CLAIMS = Claims(
 )
 
 
-def test_a_token_loses_what_its_key_loses():
+def test_token_loses_the_scopes_that_its_key_loses():
     """The key's row is read on every request: narrowing it narrows its tokens."""
-    acting = tokens.narrow(Caller(team_id="t", scopes=frozenset({MEMORIES_READ})), CLAIMS)
+    acting = tokens.apply_claims(Caller(team_id="t", scopes=frozenset({MEMORIES_READ})), CLAIMS)
 
     assert acting is not None
     assert acting.scopes == {MEMORIES_READ}
@@ -203,14 +203,14 @@ def test_a_token_loses_what_its_key_loses():
 
 
 @pytest.mark.parametrize("key", [Caller(team_id="other"), Caller(team_id=None), Caller(team_id="t", project_id="p")])
-def test_a_token_that_no_longer_fits_its_key_opens_nothing(key: Caller):
-    """A key that was bound to a project since then has no team-wide tokens."""
-    assert tokens.narrow(key, CLAIMS) is None
+def test_token_whose_claims_no_longer_match_its_key_is_rejected(key: Caller):
+    """A key that has since been bound to a project has no team-wide tokens."""
+    assert tokens.apply_claims(key, CLAIMS) is None
 
 
-def test_a_token_of_a_star_key_does_not_administer_the_server():
-    """A claim is never more than the key behind it."""
-    acting = tokens.narrow(
+def test_token_of_a_wildcard_key_does_not_include_server_admin():
+    """A claim never grants more than the key."""
+    acting = tokens.apply_claims(
         Caller(team_id="t", scopes=frozenset({EVERYTHING})),
         Claims(sub="k", jti="1", exp=NOW + 3600, iat=NOW, team="t", project=None, scopes=[SERVER_ADMIN, EVERYTHING]),
     )
