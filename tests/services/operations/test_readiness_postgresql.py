@@ -1,4 +1,4 @@
-"""Why a server on PostgreSQL is not ready has a name."""
+"""Readiness on PostgreSQL: each cause of an outage is named."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,19 +11,19 @@ from app.services.operations.readiness import Readiness
 from app.store.database import Database
 from app.store.schema import migrations
 from tests.conftest import Server
+from tests.databases import PostgresqlDatabases
 from tests.postgresql import OWNER, SERVER, Cluster
-from tests.stores import PostgresqlStores
 
 
 @pytest.fixture(scope="session", params=["postgresql"])
-def stores(cluster: Cluster) -> PostgresqlStores:
-    """These tests are about PostgreSQL alone."""
-    return PostgresqlStores(cluster)
+def databases(cluster: Cluster) -> PostgresqlDatabases:
+    """These tests need PostgreSQL."""
+    return PostgresqlDatabases(cluster)
 
 
 @pytest.fixture
 def owned(database: Database) -> Iterator[Database]:
-    """The same database as its owner."""
+    """The same database, opened as its owner."""
     with closing(Database(database.url.replace(SERVER, OWNER, 1))) as opened:
         yield opened
 
@@ -33,10 +33,10 @@ def name_of(database: Database) -> str:
         return str(connection.exec_driver_sql("SELECT current_database()").scalar_one())
 
 
-def said(database: Database) -> str:
+def database_state(database: Database) -> str:
     readiness = Readiness(database)
     readiness.try_writing()
-    readiness.look_at_pages()
+    readiness.check_pages()
     return readiness.of_database()[0]
 
 
@@ -45,32 +45,33 @@ def said(database: Database) -> str:
     [
         ("ALTER DATABASE {name} SET default_transaction_read_only = on", "not writable: it is read-only"),
         ("DROP TABLE memory_sources", "not writable: a table is missing"),
-        ("REVOKE SELECT ON projects FROM cmem_server", "not writable: this role lacks a right"),
+        ("REVOKE SELECT ON projects FROM cmem_server", "not writable: this role lacks a privilege"),
+        ("REVOKE UPDATE ON alembic_version FROM cmem_server", "not writable: this role lacks a privilege"),
         ("DROP TABLE alembic_version", "not readable: a table is missing"),
     ],
 )
-def test_what_does_not_work_has_a_name(database: Database, owned: Database, harm: str, cause: str):
-    """The next trial in the background tells, and the one after the repair."""
-    assert said(database) == "ok"
+def test_cause_of_an_outage_is_named(database: Database, owned: Database, harm: str, cause: str):
+    """The next background check reports it."""
+    assert database_state(database) == "ok"
     name = name_of(database)
     database.close()
     with owned.write() as connection:
         connection.exec_driver_sql(harm.format(name=name))
 
-    assert said(database) == cause
+    assert database_state(database) == cause
 
 
-def test_a_lock_that_nobody_gives_back_has_a_name(database: Database, owned: Database, monkeypatch: pytest.MonkeyPatch):
-    """Somebody's open transaction, say."""
+def test_lock_held_by_another_session_is_named(database: Database, owned: Database, monkeypatch: pytest.MonkeyPatch):
+    """For example by a transaction that was left open."""
     monkeypatch.setattr("app.store.engines.postgresql._LIMITS", "SET lock_timeout = 100")
     with owned.write() as connection:
         connection.exec_driver_sql("LOCK TABLE alembic_version IN SHARE MODE")
 
-        assert said(database) == "not writable: another program keeps it locked"
+        assert database_state(database) == "not writable: another process holds the lock"
 
 
-def test_a_server_that_is_not_there_has_a_name():
-    """Nobody listens at its address."""
+def test_unreachable_database_server_is_named():
+    """Nothing listens at its address."""
     with closing(Database("postgresql+psycopg://cmem_server:secret@127.0.0.1:1/cmem")) as database:
         readiness = Readiness(database)
         readiness.try_writing()
@@ -79,8 +80,8 @@ def test_a_server_that_is_not_there_has_a_name():
         assert readiness.of_database() == ("not readable: it cannot be reached", "unknown")
 
 
-def test_a_server_whose_database_is_gone_lives_and_is_not_ready(start_server: Callable[..., Server], cluster: Cluster):
-    """503 with the cause while it is away; when it is back, nobody has to restart anything."""
+def test_server_without_its_database_is_alive_but_not_ready(start_server: Callable[..., Server], cluster: Cluster):
+    """/readyz answers 503 with the cause during the outage, and recovers without a restart."""
     server = start_server()
     name = name_of(server.database)
     with cluster.connect() as connection:
@@ -98,21 +99,21 @@ def test_a_server_whose_database_is_gone_lives_and_is_not_ready(start_server: Ca
     assert "not readable" not in back.json()["database"]
 
 
-def test_a_server_behind_the_code_is_not_ready(start_server: Callable[..., Server]):
-    """Its owner has to migrate first."""
+def test_server_on_an_older_revision_is_not_ready(start_server: Callable[..., Server]):
+    """The owner has to migrate first."""
     server = start_server()
     migrations.downgrade(server.settings.owner_database_url, "0002")
 
     reply = httpx.get(f"{server.url}/readyz")
 
     assert reply.status_code == 503
-    assert reply.json()["migrations"] == f"at revision 0002, needed is {migrations.head()}"
+    assert reply.json()["migrations"] == f"at revision 0002, expected {migrations.head()}"
 
 
-def test_a_standby_is_read_only(database: Database, cluster: Cluster, tmp_path: Path):
-    """As after a failover that left the address behind."""
-    with cluster.standby() as standby, closing(Database(standby.url(SERVER, name_of(database)))) as behind:
-        readiness = Readiness(behind)
+def test_standby_is_reported_as_read_only(database: Database, cluster: Cluster, tmp_path: Path):
+    """As after a failover, when the URL still points at the old primary."""
+    with cluster.standby() as standby, closing(Database(standby.url(SERVER, name_of(database)))) as replica:
+        readiness = Readiness(replica)
         readiness.try_writing()
 
         assert readiness.of_database() == ("not writable: it is read-only", "ok")
