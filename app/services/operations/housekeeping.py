@@ -1,4 +1,4 @@
-"""What the server does by itself now and then: flush stamps, forget what has outlived its use."""
+"""Periodic work of the server: write buffered timestamps, delete expired rows."""
 
 from app.services.identity import keys
 from app.services.quotas import rate_limit
@@ -6,8 +6,8 @@ from app.services.shared import idempotency
 from app.store.database import Database
 
 
-def flush_stamps(database: Database, last_used: dict[str, int], renewed_hashes: dict[str, tuple[str, str]]) -> None:
-    """Write when keys were last used, and hashes under new parameters; what arrives meanwhile waits for next time."""
+def flush_last_used(database: Database, last_used: dict[str, int], renewed_hashes: dict[str, tuple[str, str]]) -> None:
+    """Write when keys were last used, and rehashed secrets; what arrives meanwhile is left for the next call."""
     stamps = {key_id: last_used.pop(key_id) for key_id in list(last_used)}
     renewals = {key_id: renewed_hashes.pop(key_id) for key_id in list(renewed_hashes)}
     if stamps or renewals:
@@ -18,8 +18,8 @@ def flush_stamps(database: Database, last_used: dict[str, int], renewed_hashes: 
                 keys.replace_hash(connection, key_id, outdated=outdated, renewed=renewed)
 
 
-def reap(database: Database) -> None:
-    """Delete what has outlived its use."""
+def delete_expired(database: Database) -> None:
+    """Delete expired idempotency records and rate-limit counters."""
     with database.write() as connection:
-        idempotency.forget_old(connection)
-        rate_limit.forget_old(connection)
+        idempotency.delete_expired(connection)
+        rate_limit.delete_expired(connection)

@@ -1,4 +1,4 @@
-"""Operations: long work that was asked for and is done in the background, once, with progress and a result."""
+"""Operations: long-running work that is queued and runs once in the background, with progress and a result."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ from app.services.audit import entries
 from app.store.database import Database
 from app.store.models import operations
 from app.store.records import Record, columns
-from app.store.scope import every, owned
+from app.store.scope import owned, unscoped
 
 _log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ _DEAD_AFTER_MS: Final = 60_000
 
 
 class Operation(Record, frozen=True):
-    """Long work. `done` counts up to `total` where that is known."""
+    """Long-running work. `done` counts up to `total` where that is known."""
 
     id: str
     team_id: str | None
@@ -45,12 +45,12 @@ class Operation(Record, frozen=True):
 
 
 Progress = Callable[[int, int | None], None]
-"""Told how much is done, of how much. Raises Interrupted when the server stops."""
-Verb = Callable[[Operation, Progress], dict[str, Any]]
+"""Called with `done` and `total`. Raises OperationInterrupted when the server stops."""
+Handler = Callable[[Operation, Progress], dict[str, Any]]
 
 
-class Interrupted(Exception):
-    """The server stops: the operation goes on after the next start."""
+class OperationInterrupted(Exception):
+    """The server is stopping: the operation is resumed after the next start."""
 
 
 _COLUMNS: Final = columns(operations, Operation)
@@ -59,7 +59,7 @@ _COLUMNS: Final = columns(operations, Operation)
 def create(
     connection: Connection, caller: Caller, kind: str, *, project_id: str | None, arguments: dict[str, Any]
 ) -> Operation:
-    """Ask for long work; the caller's scope was checked by whoever offers it."""
+    """Queue an operation. Callers check the scope of the API key themselves."""
     created = Operation(
         id=new_id(),
         team_id=caller.team_id,
@@ -81,12 +81,12 @@ def create(
 
 
 def get(connection: Connection, caller: Caller, operation_id: str) -> Operation:
-    """Return an operation of the caller's team; the server itself sees those of no team. Raises NotFound."""
+    """Return an operation of the caller's team, or a server-wide one to the server itself. Raises NotFound."""
     caller.require(SERVER_ADMIN if caller.team_id is None else TEAM_ADMIN)
     statement = (
         owned(operations, caller, *_COLUMNS)
         if caller.team_id is not None
-        else every(operations, *_COLUMNS).where(operations.c.team_id.is_(None))
+        else unscoped(operations, *_COLUMNS).where(operations.c.team_id.is_(None))
     )
     row = connection.execute(statement.where(operations.c.id == operation_id)).first()
     if row is None:
@@ -95,37 +95,37 @@ def get(connection: Connection, caller: Caller, operation_id: str) -> Operation:
 
 
 class Runner:
-    """Does pending operations one after the other, in a thread of its own; also those of a server that died."""
+    """Runs pending operations one at a time in its own thread, including those of a server that died."""
 
-    def __init__(self, database: Database, verbs: Mapping[str, Verb]) -> None:
-        """`verbs` does each kind of operation that this server can do."""
+    def __init__(self, database: Database, handlers: Mapping[str, Handler]) -> None:
+        """`handlers` maps each kind of operation that this server can run to the function that runs it."""
         self._database = database
-        self._verbs = verbs
+        self._handlers = handlers
         self._owner = f"{os.getpid()}-{new_id()}"
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="operations", daemon=True)
         self._thread.start()
 
     def close(self, *, grace_seconds: float = 3.0) -> None:
-        """Stop; what runs is given back and goes on after the next start."""
+        """Stop; a running operation is released, and resumed after the next start."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(grace_seconds)
 
     def run_next(self) -> bool:
-        """Do the oldest pending operation; False when there is none."""
+        """Run the oldest pending operation; return False when there is none."""
         operation = self._claim()
         if operation is None:
             return False
         try:
-            result = self._verbs[operation.kind](operation, self._progress_of(operation))
-        except Interrupted:
+            result = self._handlers[operation.kind](operation, self._progress_of(operation))
+        except OperationInterrupted:
             self._update(operation, status="pending", owner=None)
-        except Exception as failure:  # noqa: BLE001 - whoever asked is told; the next operation is another matter
+        except Exception as failure:  # noqa: BLE001 - reported with the operation; others must still run
             _log.exception("operation_failed", operation=operation.id, kind=operation.kind)
             self._update(operation, status="failed", error=str(failure)[:500], finished_at_epoch=now_ms())
         else:
@@ -135,20 +135,20 @@ class Runner:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                did_something = self.run_next()
-            except Exception:  # noqa: BLE001 - the database may be back at the next look
+                was_busy = self.run_next()
+            except Exception:  # noqa: BLE001 - the database may be back in the next round
                 _log.exception("operations_round_failed")
-                did_something = False
-            if not did_something:
+                was_busy = False
+            if not was_busy:
                 self._stop.wait(_POLL_SECONDS)
 
     def _claim(self) -> Operation | None:
-        """Take the oldest operation that waits, or whose server has not been heard of for a minute."""
+        """Claim the oldest operation that is pending, or whose server has sent no heartbeat for a minute."""
         is_orphaned = and_(
             operations.c.status == "running", operations.c.heartbeat_at_epoch < now_ms() - _DEAD_AFTER_MS
         )
-        waiting = every(operations, *_COLUMNS).where(
-            operations.c.kind.in_(list(self._verbs)), or_(operations.c.status == "pending", is_orphaned)
+        waiting = unscoped(operations, *_COLUMNS).where(
+            operations.c.kind.in_(list(self._handlers)), or_(operations.c.status == "pending", is_orphaned)
         )
         with self._database.read() as connection:
             if connection.execute(waiting.limit(1)).first() is None:
@@ -168,7 +168,7 @@ class Runner:
         def progress(done: int, total: int | None) -> None:
             nonlocal last
             if self._stop.is_set():
-                raise Interrupted
+                raise OperationInterrupted
             if now_ms() - last >= _HEARTBEAT_MS:
                 last = now_ms()
                 self._update(operation, done=done, total=total, heartbeat_at_epoch=last)

@@ -1,7 +1,7 @@
-"""The vector index as people see it: how it stands, and the repairs that may be asked for."""
+"""The vector index as seen from outside: its status, and the repairs that can be requested."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection
@@ -10,7 +10,7 @@ from app.caller import MEMORIES_READ, SERVER_ADMIN, TEAM_ADMIN, Caller, server_o
 from app.clock import now_ms
 from app.errors import Conflict
 from app.services.operations import jobs, vector_adoption
-from app.services.operations.jobs import Operation, Progress, Verb
+from app.services.operations.jobs import Handler, Operation, Progress
 from app.services.projects import projects
 from app.store import outbox
 from app.store.database import Database
@@ -29,7 +29,7 @@ _VACUUM_KIND: Final = "vectors.vacuum"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectStatus:
-    """How far a project is mirrored, in memories. `skipped` have no text that could be embedded."""
+    """How far a project is indexed, in memories. `skipped` memories have no text to embed."""
 
     project_id: str
     collection: str
@@ -43,7 +43,7 @@ class ProjectStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How the index stands. Never waits for it."""
+    """The status of the index, which is read without waiting for it."""
 
     mode: Literal["embedded", "http", "off"]
     state: VectorState
@@ -54,15 +54,15 @@ class Status:
 
 
 def status(connection: Connection, caller: Caller, index: Index | None, *, project_id: str | None = None) -> Status:
-    """Return the state of the index, and of the projects that the caller reaches; the server itself sees them all."""
-    reached = _reached(connection, caller, project_id)
+    """Return the status of the index, and of the projects in the caller's scope; the server itself sees all of them."""
+    sizes = _in_scope(connection, caller, project_id)
     return Status(
         mode="off" if index is None else index.mode,
         state="off" if index is None else index.state,
         model=None if index is None else index.embedder.model_id,
         backoff_seconds=0.0 if index is None else round(index.backoff_seconds, 1),
         last_error=None if index is None else index.last_error,
-        projects=_project_statuses(connection, reached, project_id),
+        projects=_project_statuses(connection, sizes, project_id),
     )
 
 
@@ -76,32 +76,32 @@ def request(
     dry_run: bool,
     only_failed: bool = False,
 ) -> Operation:
-    """Ask for a repair of one project, or of all that the caller has. Raises Conflict when vectors are off."""
+    """Request a repair of one project, or of all in the caller's scope. Raises Conflict when vectors are off."""
     caller.require(SERVER_ADMIN if caller.team_id is None else TEAM_ADMIN)
     if project_id is not None:
         projects.require(connection, caller, project_id)
     elif caller.project_id is not None:
         project_id = caller.project_id
     if index is None:
-        raise Conflict("Vectors are off (CMEM_VECTORS=off): there is nothing to repair.")
+        raise Conflict("Vectors are switched off (CMEM_VECTORS=off): there is nothing to repair.")
     arguments = {"dryRun": dry_run, "onlyFailed": only_failed}
     return jobs.create(connection, caller, _KIND_PREFIX + repair, project_id=project_id, arguments=arguments)
 
 
 def request_vacuum(database: Database) -> None:
-    """Have the index vacuumed by its server, in turn with the repairs, which could not go on meanwhile."""
+    """Request a vacuum of the index by the server that owns it, after the queued repairs: they cannot run meanwhile."""
     with database.write() as connection:
         jobs.create(connection, server_owner(), _VACUUM_KIND, project_id=None, arguments={})
 
 
-def verbs(database: Database, index: VectorIndex) -> dict[str, Verb]:
-    """Return what does the vector operations."""
-    repairs = {_KIND_PREFIX + repair: _verb(database, index, repair) for repair in REPAIRS}
+def handlers(database: Database, index: VectorIndex) -> dict[str, Handler]:
+    """Return the handler of each kind of vector operation."""
+    repairs = {_KIND_PREFIX + repair: _repair_handler(database, index, repair) for repair in REPAIRS}
     return {
         **repairs,
         PROBE_KIND: lambda _operation, _progress: asdict(index.probe()),
-        _VACUUM_KIND: lambda _operation, progress: _vacuumed(index, progress),
-        vector_adoption.KIND: vector_adoption.verb(database, index),
+        _VACUUM_KIND: lambda _operation, progress: _vacuum(index, progress),
+        vector_adoption.KIND: vector_adoption.handler(database, index),
     }
 
 
@@ -116,38 +116,42 @@ def perform(
     progress: Progress,
     everywhere: bool = False,
 ) -> dict[str, Any]:
-    """Do a repair now, project by project; return its counts as they travel. Raises VectorsUnavailable.
+    """Run a repair now, project by project; return its counts as the API shows them. Raises VectorsUnavailable.
 
-    `everywhere` says that it is about the whole server: then verifying drops collections that no project owns, too.
+    `everywhere`: the repair covers the whole server, so that verifying also drops orphan collections.
     """
-    chosen = list(sizes)
-    total = sum(size.memories for size in chosen)
+    selected = list(sizes)
+    total = sum(size.memories for size in selected)
     before = 0
     results = []
-    for size in chosen:
+    for size in selected:
         start = before
 
         def advance(done: int, start: int = start) -> None:
             progress(start + done, total)
 
-        results.append(_one(database, index, repair, size, advance, dry_run=dry_run, only_failed=only_failed))
+        results.append(
+            _repair_project(database, index, repair, size, advance, dry_run=dry_run, only_failed=only_failed)
+        )
         before += size.memories
         progress(before, total)
     counts = {name: sum(result.get(name, 0) for result in results) for name in _COUNTS}
-    dropped = {"ownerless": index.drop_ownerless(dry_run=dry_run)} if everywhere and repair == "verify" else {}
+    drops_orphans = everywhere and repair == "verify"
+    dropped = {"ownerless": index.drop_orphan_collections(dry_run=dry_run)} if drops_orphans else {}
     return {"dryRun": dry_run, **counts, **dropped, "projects": results}
 
 
-def reach(connection: Connection, team_id: str | None, project_id: str | None) -> list[ProjectSize]:
-    """Return the projects of a team (of all without one), or the one that is named."""
-    found = outbox.sizes(connection, project_id)
-    return [size for size in found if team_id is None or size.team_id == team_id]
+def project_sizes(connection: Connection, team_id: str | None, project_id: str | None) -> list[ProjectSize]:
+    """Return the projects of a team, or of all teams when `team_id` is None; only `project_id` if that is given."""
+    sizes = outbox.sizes(connection, project_id)
+    return [size for size in sizes if team_id is None or size.team_id == team_id]
 
 
 _COUNTS: Final = ("memories", "documents", "missing", "stale", "ghost", "duplicate", "pending", "failed")
+"""The counts of a result, by the names that the API gives them."""
 
 
-def _one(
+def _repair_project(
     database: Database,
     index: VectorIndex,
     repair: Repair,
@@ -177,15 +181,23 @@ def _one(
     }
 
 
-def _counts(size: ProjectSize, found: Differences) -> dict[str, Any]:
-    names = [field.name for field in fields(found) if field.name in _COUNTS]
-    return {"projectId": size.project_id, "memories": size.memories, **{name: getattr(found, name) for name in names}}
+def _counts(size: ProjectSize, differences: Differences) -> dict[str, Any]:
+    return {
+        "projectId": size.project_id,
+        "memories": size.memories,
+        "documents": differences.documents,
+        "missing": differences.missing,
+        "stale": differences.stale,
+        "ghost": differences.orphans,
+        "duplicate": differences.duplicate,
+        "pending": differences.pending,
+    }
 
 
-def _verb(database: Database, index: VectorIndex, repair: Repair) -> Verb:
+def _repair_handler(database: Database, index: VectorIndex, repair: Repair) -> Handler:
     def run(operation: Operation, progress: Progress) -> dict[str, Any]:
         with database.read() as connection:
-            sizes = reach(connection, operation.team_id, operation.project_id)
+            sizes = project_sizes(connection, operation.team_id, operation.project_id)
         return perform(
             database,
             index,
@@ -200,8 +212,8 @@ def _verb(database: Database, index: VectorIndex, repair: Repair) -> Verb:
     return run
 
 
-def _vacuumed(index: VectorIndex, progress: Progress) -> dict[str, Any]:
-    """Vacuum; of several servers beside one folder the one that has it may not be the one that was asked."""
+def _vacuum(index: VectorIndex, progress: Progress) -> dict[str, Any]:
+    """Vacuum the index; where several servers share a folder, another one may own it and do nothing here."""
     try:
         index.vacuum(lambda: progress(0, None))
     except OwnedElsewhere:
@@ -209,21 +221,21 @@ def _vacuumed(index: VectorIndex, progress: Progress) -> dict[str, Any]:
     return {"vacuumed": True}
 
 
-def _reached(connection: Connection, caller: Caller, project_id: str | None) -> list[ProjectSize]:
+def _in_scope(connection: Connection, caller: Caller, project_id: str | None) -> list[ProjectSize]:
     if caller.team_id is None:
         caller.require(SERVER_ADMIN)
-        return reach(connection, None, project_id)
+        return project_sizes(connection, None, project_id)
     caller.require(MEMORIES_READ)
     if project_id is not None:
         projects.require(connection, caller, project_id)
-    return reach(connection, caller.team_id, project_id or caller.project_id)
+    return project_sizes(connection, caller.team_id, project_id or caller.project_id)
 
 
 def _project_statuses(
     connection: Connection, sizes: Iterable[ProjectSize], project_id: str | None
 ) -> list[ProjectStatus]:
     backlogs = outbox.backlogs(connection, project_id)
-    wordless = outbox.wordless(connection, project_id)
+    wordless = outbox.count_textless(connection, project_id)
     return [_project_status(size, backlogs.get(size.project_id), wordless.get(size.project_id, 0)) for size in sizes]
 
 
@@ -232,7 +244,7 @@ def _project_status(size: ProjectSize, backlog: Backlog | None, skipped: int) ->
     waiting = backlog.upserts if backlog else 0
     return ProjectStatus(
         project_id=size.project_id,
-        collection=collection_names.serving(size.project_id),
+        collection=collection_names.live(size.project_id),
         memories=size.memories,
         indexed=max(0, size.memories - waiting - skipped),
         pending=backlog.pending if backlog else 0,

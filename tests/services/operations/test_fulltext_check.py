@@ -1,4 +1,4 @@
-"""The server looks after full text by itself: at a glance first, word by word later, in small slices."""
+"""The server checks and repairs full text automatically: by cheap counts first, then word by word in small slices."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,13 +9,13 @@ import pytest
 
 from app.errors import Conflict
 from app.services.operations import fulltext_check
-from app.services.operations.fulltext_check import Healing
+from app.services.operations.fulltext_check import FullTextRepairer
 from app.store.database import Database
 from app.store.maintenance import postgresql, sqlite, sqlite_rebuilding
+from tests.databases import Databases
 from tests.services.conftest import Place
-from tests.store import damage, raw_writer
+from tests.store import corruption, raw_writer
 from tests.store.raw_writer import RawWriter
-from tests.stores import Stores
 
 ROWS = 10
 Damage = Callable[[RawWriter], None]
@@ -27,109 +27,109 @@ def books(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setattr(fulltext_check, "SLICE_ROWS", 3)
     for number in range(ROWS):
         place.remember(
-            f"the {damage.WORD} keeper number {number}", title='„quoted“ "words" AND (more)', facts=["a\tb\\c"]
+            f"the {corruption.WORD} keeper number {number}", title='„quoted“ "words" AND (more)', facts=["a\tb\\c"]
         )
     return place
 
 
 @pytest.fixture
-def owned(books: Place, stores: Stores, tmp_path: Path) -> Iterator[Database]:
-    """The same database with the rights of who owns its tables."""
-    with closing(Database(stores.owner_url(tmp_path))) as opened:
+def owned(books: Place, databases: Databases, tmp_path: Path) -> Iterator[Database]:
+    """The same database, opened as the owner of its tables."""
+    with closing(Database(databases.owner_url(tmp_path))) as opened:
         yield opened
 
 
-def harmed(owned: Database, harm: Damage) -> None:
-    with closing(raw_writer.opened(owned.url)) as raw:
-        if harm is damage.missed_rows:
+def damage_database(owned: Database, harm: Damage) -> None:
+    with closing(raw_writer.connect(owned.url)) as raw:
+        if harm is corruption.missed_rows:
             raw.insert("teams", id="a")
             raw.insert("projects", id="a1", team_id="a")
         harm(raw)
 
 
-@pytest.mark.parametrize("harm", damage.SEEN_AT_A_GLANCE)
-def test_the_first_look_mends_what_is_seen_at_a_glance(owned: Database, harm: Damage):
-    """Triggers, tokenizer, tables and counts are right after it."""
-    harmed(owned, harm)
+@pytest.mark.parametrize("harm", corruption.DETECTED_CHEAPLY)
+def test_first_check_repairs_cheaply_detected_damage(owned: Database, harm: Damage):
+    """Triggers, tokenizer, tables and counts are right afterwards."""
+    damage_database(owned, harm)
 
-    Healing(owned).look()
+    FullTextRepairer(owned).check()
 
     assert fulltext_check.faults(owned) == []
 
 
-@pytest.mark.parametrize("harm", damage.ROWS_SEEN_AT_A_GLANCE)
-def test_rows_are_mended_without_the_rights_of_the_owner(books: Place, owned: Database, harm: Damage):
-    """A server mends by itself what words its memories are found by."""
-    harmed(owned, harm)
+@pytest.mark.parametrize("harm", corruption.ROW_COUNTS_DIFFER)
+def test_rows_are_repaired_without_the_owners_privileges(books: Place, owned: Database, harm: Damage):
+    """The server's own role can index memories again."""
+    damage_database(owned, harm)
 
-    Healing(books.database).look()
+    FullTextRepairer(books.database).check()
 
     assert fulltext_check.faults(books.database) == []
 
 
 @pytest.mark.postgresql
-def test_a_server_that_may_not_mend_names_who_may(books: Place, owned: Database):
-    """A trigger is put back by the role that owns the tables."""
-    harmed(owned, damage.dropped_trigger)
+def test_repair_that_needs_the_owner_says_so(books: Place, owned: Database):
+    """Only the role that owns the tables can restore a trigger."""
+    damage_database(owned, corruption.dropped_trigger)
 
     with pytest.raises(Conflict, match="CMEM_DATABASE_ADMIN_URL"):
-        Healing(books.database).look()
+        FullTextRepairer(books.database).check()
 
 
-def test_changed_words_are_mended_once_their_slice_is_looked_at(books: Place, owned: Database):
-    """No count tells, so it takes a round of looks."""
-    healing = Healing(books.database)
-    healing.look()
-    harmed(owned, damage.missed_changes)
+def test_changed_words_are_repaired_once_their_slice_is_checked(books: Place, owned: Database):
+    """Counts do not reveal them, so it takes a full round of slices."""
+    repairer = FullTextRepairer(books.database)
+    repairer.check()
+    damage_database(owned, corruption.missed_changes)
     assert fulltext_check.faults(books.database) != []
 
     for _ in range(ROWS // 3 + 2):
-        healing.look()
+        repairer.check()
 
     assert fulltext_check.faults(books.database) == []
 
 
-def test_a_whole_index_is_left_alone(books: Place, monkeypatch: pytest.MonkeyPatch):
-    """Looking finds nothing where nothing is wrong, whatever the memories hold, round after round."""
+def test_intact_index_is_left_alone(books: Place, monkeypatch: pytest.MonkeyPatch):
+    """There are no false alarms, whatever text the memories hold, in any round."""
     books.remember("日本語のメモ　です")
     books.remember("!!! --- ???", title="\N{ZERO WIDTH SPACE}", narrative="a" * 5000 + " b" * 5000)
     for dialect in (sqlite, postgresql):
-        monkeypatch.setattr(dialect, "rebuild", lambda *_: pytest.fail("nothing was wrong"))
-    healing = Healing(books.database)
+        monkeypatch.setattr(dialect, "rebuild", lambda *_: pytest.fail("the index was intact"))
+    repairer = FullTextRepairer(books.database)
 
     for _ in range(12):
-        healing.look()
+        repairer.check()
 
 
-def test_a_stopping_server_does_not_wait_for_a_rebuild(owned: Database, monkeypatch: pytest.MonkeyPatch):
-    """It is given up after a slice, and the next start mends."""
+def test_stopping_server_does_not_wait_for_a_rebuild(owned: Database, monkeypatch: pytest.MonkeyPatch):
+    """It is abandoned after a slice, and done after the next start."""
     for dialect in (sqlite_rebuilding, postgresql):
         monkeypatch.setattr(dialect, "_SLICE_ROWS", 2)
-    healing = Healing(owned)
-    healing.stop()
-    harmed(owned, damage.emptied_index)
-    healing.look()
+    repairer = FullTextRepairer(owned)
+    repairer.stop()
+    damage_database(owned, corruption.emptied_index)
+    repairer.check()
     assert fulltext_check.faults(owned) != []
 
-    Healing(owned).look()
+    FullTextRepairer(owned).check()
 
     assert fulltext_check.faults(owned) == []
 
 
 @pytest.mark.sqlite
-def test_a_look_at_costly_memories_is_short_and_rests_afterwards(place: Place):
-    """Tens of thousands of equal words make one lookup slow: many of them must not keep a reader busy."""
+def test_slow_slice_ends_early_and_is_followed_by_a_pause(place: Place):
+    """A word repeated 40,000 times makes one lookup slow: many of them must not keep a reader busy."""
     for number in range(20):
         place.remember("buffalo " * 40_000 + str(number))
-    healing = Healing(place.database)
+    repairer = FullTextRepairer(place.database)
     started = time.monotonic()
-    healing.look()
+    repairer.check()
     took = time.monotonic() - started
-    seen = healing._looked_at
+    seen = repairer._checked_up_to
 
     started = time.monotonic()
-    healing.look()
+    repairer.check()
 
     assert 0 < seen < 20
-    assert healing._looked_at == seen
+    assert repairer._checked_up_to == seen
     assert time.monotonic() - started < took / 10

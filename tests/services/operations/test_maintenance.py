@@ -1,4 +1,4 @@
-"""Maintenance: deleted text is in no file, the file shrinks, the log is empty, and twice is safe."""
+"""Maintenance removes deleted text from every file, shrinks the database, empties the WAL, and can be repeated."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -16,26 +16,26 @@ from app.services.memories import memories
 from app.services.operations import fulltext_check, maintenance
 from app.services.projects import projects, sessions
 from app.store.database import Database
-from app.store.fulltext import Filters
+from app.store.fulltext import MemoryFilters
 from app.store.models import metadata
+from tests.databases import Databases
 from tests.services import library
 from tests.services.library import Library
 from tests.store import raw_writer
-from tests.stores import Stores
 
 MARKER = "xylophonemarkerword"
 MARKERS = [MARKER, "蝾螈标记"]
 
 
 @pytest.fixture
-def books(stores: Stores, tmp_path: Path) -> Iterator[Library]:
+def books(databases: Databases, tmp_path: Path) -> Iterator[Library]:
     (tmp_path / "data").mkdir()
-    with library.opened(stores, tmp_path / "data") as opened:
+    with library.opened(databases, tmp_path / "data") as opened:
         yield opened
 
 
 def kept_in(database: Database, marker: str) -> list[str]:
-    """Return where a text is found: in files of SQLite's, with the free pages and the log; in PostgreSQL's tables."""
+    """Return where a text is stored: in which SQLite files, free pages and WAL included, or PostgreSQL tables."""
     if database.dialect == "sqlite":
         return holding(database.path.parent, marker)
     with database.read() as connection:
@@ -49,14 +49,14 @@ def kept_in(database: Database, marker: str) -> list[str]:
 
 
 def holding(folder: Path, marker: str) -> list[str]:
-    """Return the files of a folder in which a text is found, as it is or as FTS5 keeps its words."""
+    """Return the files of a folder that contain a text, either verbatim or as FTS5 stores its words."""
     return [path.name for path in folder.rglob("*") if path.is_file() and marker.encode() in path.read_bytes()]
 
 
 def fill(books: Library) -> str:
-    """Write memories with the markers among others, in a session, and return the session."""
+    """Store memories with and without the markers in one session; return the session."""
     with books.database.write() as connection:
-        start = sessions.Start(project_id=books.project_id, external_session_id="run")
+        start = sessions.NewSession(project_id=books.project_id, external_session_id="run")
         session, _ = sessions.start(connection, books.caller, start)
     for number in range(40):
         books.remember(f"before {number}", server_session_id=session.id)
@@ -72,7 +72,7 @@ def fill(books: Library) -> str:
 
 
 def by_filter(books: Library, session_id: str) -> None:
-    bulk_delete.remove_matching(books.database, books.caller, (), Filters(types=("marked",)), dry_run=False)
+    bulk_delete.remove_matching(books.database, books.caller, (), MemoryFilters(types=("marked",)), dry_run=False)
 
 
 def one_by_one(books: Library, session_id: str) -> None:
@@ -100,7 +100,7 @@ def by_retention(books: Library, session_id: str) -> None:
 
 
 def by_another_program(books: Library, session_id: str) -> None:
-    with closing(raw_writer.opened(books.database.url)) as raw:
+    with closing(raw_writer.connect(books.database.url)) as raw:
         raw.run("DELETE FROM memory_items WHERE type = 'marked'")
 
 
@@ -109,8 +109,8 @@ WAYS = [by_filter, one_by_one, by_session, by_project, by_purge, by_retention, b
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("forget", WAYS)
-def test_deleted_text_is_nowhere_afterwards(books: Library, forget: Callable[[Library, str], None]):
-    """Whichever way it was deleted: not in rows, full text, neighbours, SQLite's free pages or its log."""
+def test_no_trace_of_deleted_text_remains(books: Library, forget: Callable[[Library, str], None]):
+    """However it was deleted: not in rows, full text, context text, SQLite's free pages or its WAL."""
     session_id = fill(books)
     assert kept_in(books.database, MARKER) != []
 
@@ -122,8 +122,8 @@ def test_deleted_text_is_nowhere_afterwards(books: Library, forget: Callable[[Li
 
 
 @pytest.mark.sqlite
-def test_the_file_gives_back_what_was_deleted(books: Library):
-    """Twenty megabytes in, most of them out again."""
+def test_file_shrinks_after_a_bulk_delete(books: Library):
+    """Of twenty megabytes, most are released."""
     books.remember_all(
         [{"narrative": f"{number} " + f"word{number} " * 2_000, "type": "marked"} for number in range(400)]
     )
@@ -138,8 +138,8 @@ def test_the_file_gives_back_what_was_deleted(books: Library):
 
 
 @pytest.mark.sqlite
-def test_the_log_is_empty_afterwards(books: Library):
-    """Also when it had grown."""
+def test_wal_is_empty_afterwards(books: Library):
+    """Even after it had grown."""
     fill(books)
     maintenance.run(books.database)
 
@@ -147,8 +147,8 @@ def test_the_log_is_empty_afterwards(books: Library):
 
 
 @pytest.mark.sqlite
-def test_a_reader_at_work_only_puts_the_log_off(books: Library, monkeypatch: pytest.MonkeyPatch):
-    """The report says so, and the rest is done."""
+def test_active_reader_only_delays_the_checkpoint(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """The report says so, and all other steps are done."""
     monkeypatch.setattr("app.store.maintenance.sqlite_compaction._CHECKPOINT_TRIES", 1)
     fill(books)
     with books.database.read() as connection:
@@ -158,8 +158,8 @@ def test_a_reader_at_work_only_puts_the_log_off(books: Library, monkeypatch: pyt
     assert maintenance.run(books.database).log_emptied is True
 
 
-def test_a_second_run_has_nothing_to_do(books: Library):
-    """Twice is safe."""
+def test_second_run_has_nothing_to_do(books: Library):
+    """Maintenance is idempotent."""
     by_retention(books, fill(books))
     assert maintenance.run(books.database).expired_memories == 40
 
@@ -174,61 +174,61 @@ def runs(books: Library) -> int:
         return int(connection.exec_driver_sql(sql).scalar_one())
 
 
-def test_a_server_runs_it_a_day_after_the_last_time(books: Library, monkeypatch: pytest.MonkeyPatch):
-    """And a young one a day after it began."""
-    daily = maintenance.Daily(books.database)
-    daily.look()
+def test_server_runs_it_a_day_after_the_last_run(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """A new server runs it a day after its first team was created."""
+    daily = maintenance.DailyMaintenance(books.database)
+    daily.run_if_due()
     assert runs(books) == 0
     later = now_ms() + 86_400_001
     monkeypatch.setattr(maintenance, "now_ms", lambda: later)
 
-    daily.look()
+    daily.run_if_due()
 
     assert runs(books) == 1
 
 
 def test_several_servers_run_it_once(books: Library, monkeypatch: pytest.MonkeyPatch):
-    """Whoever comes while another is at it leaves it to him, and whoever comes later finds it done."""
+    """Servers that come while another is running it skip it, and later ones find it done."""
     later = now_ms() + 86_400_001
     monkeypatch.setattr(maintenance, "now_ms", lambda: later)
     begun = threading.Barrier(8)
 
-    def look(_: int) -> None:
+    def run(_: int) -> None:
         with closing(Database(books.database.url)) as mine:
             begun.wait(timeout=30)
-            maintenance.Daily(mine).look()
+            maintenance.DailyMaintenance(mine).run_if_due()
 
     with ThreadPoolExecutor(8) as replicas:
-        list(replicas.map(look, range(8)))
+        list(replicas.map(run, range(8)))
 
     assert runs(books) == 1
 
 
-def test_a_server_that_comes_while_another_is_at_it_does_not_wait(books: Library, monkeypatch: pytest.MonkeyPatch):
-    """It has other things to do."""
+def test_server_does_not_wait_while_another_runs_it(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """It returns at once and has run nothing."""
     later = now_ms() + 86_400_001
     monkeypatch.setattr(maintenance, "now_ms", lambda: later)
 
-    with closing(Database(books.database.url)) as other, other.alone("maintenance", wait=False) as is_others:
-        maintenance.Daily(books.database).look()
+    with closing(Database(books.database.url)) as other, other.advisory_lock("maintenance", wait=False) as is_locked:
+        maintenance.DailyMaintenance(books.database).run_if_due()
 
-    assert (is_others, runs(books)) == (True, 0)
+    assert (is_locked, runs(books)) == (True, 0)
 
 
-def test_a_server_that_stops_ends_it_where_it_is(books: Library, monkeypatch: pytest.MonkeyPatch):
-    """The next start goes on: it is still due."""
+def test_stopping_server_abandons_the_run(books: Library, monkeypatch: pytest.MonkeyPatch):
+    """It is still due after the next start."""
     later = now_ms() + 86_400_001
     monkeypatch.setattr(maintenance, "now_ms", lambda: later)
-    daily = maintenance.Daily(books.database)
+    daily = maintenance.DailyMaintenance(books.database)
     daily.stop()
 
-    daily.look()
+    daily.run_if_due()
 
     assert runs(books) == 0
 
 
-def test_projects_stay_as_they_are(books: Library):
-    """Nothing but what was deleted or has expired is lost."""
+def test_projects_are_left_as_they_are(books: Library):
+    """Only deleted and expired memories are gone."""
     session_id = fill(books)
     by_filter(books, session_id)
     maintenance.run(books.database)

@@ -1,4 +1,4 @@
-"""Vectors of claude-mem's own Chroma folder are taken over where text and model agree."""
+"""Vectors of claude-mem's own Chroma folder are adopted where text and model match."""
 
 import hashlib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from app.store.models import memory_sources
 from app.vectors.chroma.connection import Connection
 from app.vectors.chroma.server import ChildServer
 from app.vectors.sync import adoption
-from tests.stores import Stores
+from tests.databases import Databases
 from tests.vectors.library import MINILM, Counting, Library, opened
 
 NARRATIVE = "Expired access tokens are exchanged with the refresh token."
@@ -29,9 +29,9 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def library(stores: Stores, tmp_path: Path, counting: Counting) -> Iterator[Library]:
+def library(databases: Databases, tmp_path: Path, counting: Counting) -> Iterator[Library]:
     (tmp_path / "ours").mkdir()
-    with opened(stores, tmp_path / "ours", counting) as made:
+    with opened(databases, tmp_path / "ours", counting) as made:
         yield made
 
 
@@ -56,7 +56,7 @@ def imported(library: Library, table: str, number: int, **fields: object) -> str
 
 
 def claude_mem_folder(path: Path, stored: dict[str, str], *, turned: bool = False) -> Path:
-    """Make a Chroma folder as claude-mem fills it: ids, texts and metadata; `turned` vectors are of another model."""
+    """Create a Chroma folder as claude-mem does: ids, texts and metadata. `turned` simulates another model."""
     connection = Connection(ChildServer(path))
     vectors = MINILM.embed(list(stored.values()))
     if turned:
@@ -74,12 +74,12 @@ def claude_mem_folder(path: Path, stored: dict[str, str], *, turned: bool = Fals
 
 
 def adopt(library: Library, folder: Path) -> Adopted:
-    with adoption.opened(folder) as pages:
+    with adoption.open_folder(folder) as pages:
         return vector_adoption.adopt(library.database, library.index, library.caller, pages)
 
 
-def test_vectors_of_the_same_text_are_taken_over_and_the_rest_is_embedded(library, counting, tmp_path: Path):
-    """An observation and a summary of the same number never mix: each has its own table."""
+def test_vectors_of_the_same_text_are_adopted_and_the_rest_is_embedded(library, counting, tmp_path: Path):
+    """An observation and a summary with the same id are never confused: each has its own table."""
     token = imported(library, "observations", 1, title="Tokens", narrative=NARRATIVE, facts=FACTS)
     bread = imported(library, "session_summaries", 1, text=SUMMARY)
     train = imported(library, "user_prompts", 1, text=PROMPT)
@@ -104,29 +104,29 @@ def test_vectors_of_the_same_text_are_taken_over_and_the_rest_is_embedded(librar
     assert library.index.repair.compare(library.project_id).is_equal
 
 
-def test_a_text_that_changed_since_is_embedded(library: Library, tmp_path: Path):
-    """The vector of other words is of no use."""
+def test_text_that_has_changed_since_is_embedded(library: Library, tmp_path: Path):
+    """The vector of the old text is ignored."""
     imported(library, "observations", 1, text="The new text.")
     folder = claude_mem_folder(tmp_path / "theirs", {"obs_1_text": "The old text."})
     assert adopt(library, folder) == Adopted(vectors=1, other_model=0, adopted=0, embedded=1, projects=1)
 
 
-def test_vectors_of_another_model_are_left(library: Library, tmp_path: Path):
-    """A sample is embedded and compared, whatever the collection says of itself."""
+def test_vectors_of_another_model_are_ignored(library: Library, tmp_path: Path):
+    """A sample is embedded and compared, whatever the collection's metadata says."""
     imported(library, "observations", 1, text=PROMPT)
     folder = claude_mem_folder(tmp_path / "theirs", {"obs_1_text": PROMPT}, turned=True)
     assert adopt(library, folder) == Adopted(vectors=1, other_model=1, adopted=0, embedded=1, projects=1)
 
 
 def test_adopting_twice_embeds_nothing_again(library: Library, tmp_path: Path):
-    """It can be repeated."""
+    """Adoption is idempotent."""
     imported(library, "observations", 1, text=PROMPT)
     folder = claude_mem_folder(tmp_path / "theirs", {"obs_1_text": PROMPT})
     adopt(library, folder)
     assert adopt(library, folder).embedded == 0
 
 
-def test_the_source_folder_stays_as_it_is(library: Library, tmp_path: Path):
+def test_source_folder_is_not_changed(library: Library, tmp_path: Path):
     """It is read from a copy."""
     folder = claude_mem_folder(tmp_path / "theirs", {"obs_1_text": PROMPT})
 
@@ -138,7 +138,7 @@ def test_the_source_folder_stays_as_it_is(library: Library, tmp_path: Path):
     assert content() == before
 
 
-def test_a_folder_without_a_chroma_database_is_refused(tmp_path: Path):
-    """A wrong path is said to be wrong."""
-    with pytest.raises(adoption.NotAChromaFolder, match="not a Chroma folder"), adoption.opened(tmp_path):
+def test_folder_without_a_chroma_database_is_rejected(tmp_path: Path):
+    """The error names the folder."""
+    with pytest.raises(adoption.NotAChromaFolder, match="not a Chroma folder"), adoption.open_folder(tmp_path):
         pass
