@@ -7,12 +7,12 @@ _NEXT: Final = "__next"
 _OLD: Final = "__old"
 
 
-def serving(project_id: str) -> str:
-    """Return the collection that answers."""
+def live(project_id: str) -> str:
+    """Return the collection that answers searches."""
     return _PREFIX + project_id
 
 
-def filling(project_id: str) -> str:
+def staging(project_id: str) -> str:
     """Return the collection that is being rebuilt."""
     return _PREFIX + project_id + _NEXT
 
@@ -23,14 +23,14 @@ def retired(project_id: str) -> str:
 
 
 def project_of(name: str) -> str | None:
-    """Return the project whose serving collection this is; None for any other name."""
+    """Return the project whose live collection this is, or None for any other name."""
     if not name.startswith(_PREFIX) or name.endswith((_NEXT, _OLD)):
         return None
     return name.removeprefix(_PREFIX)
 
 
 def unfinished(name: str) -> str | None:
-    """Return the project whose rebuild left this collection behind; None for any other name."""
+    """Return the project whose interrupted rebuild left this collection behind, or None for any other name."""
     for ending in (_NEXT, _OLD):
         if name.startswith(_PREFIX) and name.endswith(ending):
             return name.removeprefix(_PREFIX).removesuffix(ending)

@@ -1,4 +1,4 @@
-"""Reads the vectors of a claude-mem Chroma folder from a copy, so that the source stays as it is. Knows no memories."""
+"""Reads the vectors of a claude-mem Chroma folder, from a copy so that the source is not changed. Knows no memories."""
 
 import re
 import shutil
@@ -27,12 +27,12 @@ _SAMPLE: Final = 8
 
 
 class NotAChromaFolder(Exception):
-    """There is no Chroma database in that folder."""
+    """The folder holds no Chroma database."""
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyVector:
-    """A vector with the row that its text is of, in the table and under the number of the legacy database."""
+    """A vector, and the row of the legacy database (table and id) that its text comes from."""
 
     legacy_table: str
     legacy_id: int
@@ -42,10 +42,10 @@ class LegacyVector:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Iterator[list[LegacyVector]]]:
-    """Yield the vectors of all collections page by page; raise NotAChromaFolder."""
+def open_folder(folder: Path) -> Iterator[Iterator[list[LegacyVector]]]:
+    """Yield the vectors of all collections page by page. Raises NotAChromaFolder."""
     if not (folder / _DATABASE).is_file():
-        raise NotAChromaFolder(f"{folder} holds no {_DATABASE}: it is not a Chroma folder.")
+        raise NotAChromaFolder(f"{folder} has no {_DATABASE}: it is not a Chroma folder.")
     with tempfile.TemporaryDirectory(prefix="cmem-adopt-") as scratch:
         copy = Path(scratch) / "chroma"
         _copy(folder, copy)
@@ -57,9 +57,9 @@ def opened(folder: Path) -> Iterator[Iterator[list[LegacyVector]]]:
 
 
 def is_same_model(embedder: Embedder, vectors: Sequence[LegacyVector]) -> bool:
-    """Say whether the vectors are the embedder's: it embeds some of the texts itself and compares.
+    """Say whether the vectors come from the embedder's model, by embedding a sample of the texts and comparing.
 
-    What a collection says of its model is not asked: claude-mem leaves that to a default that has changed.
+    The collection's own metadata is not trusted: claude-mem leaves the model to a default that has changed.
     """
     sample = vectors[:_SAMPLE]
     if not sample or len(sample[0].vector) != embedder.dimensions:
@@ -83,11 +83,11 @@ def _pages(collections: Collections) -> Iterator[list[LegacyVector]]:
     for name in sorted(collections.names()):
         if name.startswith(_PREFIX):
             for page in collections.contents(name):
-                yield [found for content in page if (found := _legacy_vector(content))]
+                yield [vector for content in page if (vector := _legacy_vector(content))]
 
 
 def _legacy_vector(content: Content) -> LegacyVector | None:
-    """Return what claude-mem stored; None for documents of other programs, and for those without their text."""
+    """Return what claude-mem stored, or None for documents of other programs and for those without their text."""
     match = _DOCUMENT_ID.fullmatch(content.document_id)
     if match is None or not content.text:
         return None

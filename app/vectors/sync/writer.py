@@ -1,4 +1,4 @@
-"""Brings memories into a collection: embeds what changed, stores it, removes what is gone. Knows no outbox."""
+"""Writes memories into a collection: embeds and stores what changed, removes what is gone. Knows no outbox."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -13,17 +13,17 @@ from app.vectors.embedding.background import BackgroundEmbedding
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """What has to be done to a collection. Embedding took time: whoever applies it says what still holds."""
+class CollectionUpdate:
+    """The pending changes of a collection. Embedding takes time: `apply` gets the memories that are still current."""
 
     changed: Sequence[Document]
     vectors: Vectors
-    redescribed: Sequence[Document]
-    surplus: Sequence[str]
+    metadata_only: Sequence[Document]
+    surplus_ids: Sequence[str]
 
 
 class Writer:
-    """Compares, embeds and stores."""
+    """Compares, embeds and stores documents."""
 
     def __init__(self, collections: Collections, embedding: BackgroundEmbedding) -> None:
         self._collections = collections
@@ -31,41 +31,41 @@ class Writer:
 
     @property
     def model(self) -> Model:
-        """The model whose vectors are written; an endpoint may have to be asked."""
+        """The model whose vectors are written; reading it may send a request to the endpoint."""
         return Model.of(self._embedding.embedder)
 
-    def prepare(self, name: str, memories: Sequence[MemoryText], gone: Sequence[str] = ()) -> Prepared:
-        """Embed the texts of memories that the collection does not hold yet; `gone` are ids of deleted memories."""
-        wanted = [document for memory in memories for document in documents.of(memory)]
-        known = self._collections.metadata(name, [*(memory.id for memory in memories), *gone])
-        changed = [one for one in wanted if known.get(one.id, {}).get("text_hash") != one.text_hash]
-        redescribed = [one for one in wanted if one not in changed and not _describes(known[one.id], one)]
-        surplus = sorted(known.keys() - {document.id for document in wanted})
-        return Prepared(changed, self._embedded(changed), redescribed, surplus)
+    def prepare(self, name: str, memories: Sequence[MemoryText], deleted_ids: Sequence[str] = ()) -> CollectionUpdate:
+        """Embed the texts of these memories that the collection does not hold yet."""
+        current = [document for memory in memories for document in documents.of(memory)]
+        known = self._collections.metadata(name, [*(memory.id for memory in memories), *deleted_ids])
+        changed = [one for one in current if known.get(one.id, {}).get("text_hash") != one.text_hash]
+        metadata_only = [one for one in current if one not in changed and not _has_metadata(known[one.id], one)]
+        surplus_ids = sorted(known.keys() - {document.id for document in current})
+        return CollectionUpdate(changed, self._embed(changed), metadata_only, surplus_ids)
 
-    def apply(self, name: str, prepared: Prepared, memory_ids: Collection[str]) -> None:
-        """Store what was prepared for these memories, and only for these."""
-        kept = [place for place, one in enumerate(prepared.changed) if documents.memory_id(one.id) in memory_ids]
-        if kept:
-            chosen = [prepared.changed[place] for place in kept]
-            self._collections.upsert(name, self.model, chosen, prepared.vectors[kept])
-        redescribed = [one for one in prepared.redescribed if documents.memory_id(one.id) in memory_ids]
-        if redescribed:
-            self._collections.redescribe(name, redescribed)
-        surplus = [document_id for document_id in prepared.surplus if documents.memory_id(document_id) in memory_ids]
-        if surplus:
-            self._collections.delete(name, surplus)
+    def apply(self, name: str, update: CollectionUpdate, memory_ids: Collection[str]) -> None:
+        """Store the part of an update that belongs to these memories."""
+        positions = [position for position, one in enumerate(update.changed) if _belongs_to(one.id, memory_ids)]
+        if positions:
+            changed = [update.changed[position] for position in positions]
+            self._collections.upsert(name, self.model, changed, update.vectors[positions])
+        metadata_only = [one for one in update.metadata_only if _belongs_to(one.id, memory_ids)]
+        if metadata_only:
+            self._collections.redescribe(name, metadata_only)
+        surplus_ids = [document_id for document_id in update.surplus_ids if _belongs_to(document_id, memory_ids)]
+        if surplus_ids:
+            self._collections.delete(name, surplus_ids)
 
     def embed_plain_text(self) -> None:
-        """Raise EmbedderFailed when not even that can be done."""
+        """Raise EmbedderFailed when not even a plain text can be embedded."""
         self._embedding.embed(["A plain text."])
 
-    def bring(self, name: str, memories: Sequence[MemoryText]) -> None:
-        """Prepare and apply at once."""
+    def index(self, name: str, memories: Sequence[MemoryText]) -> None:
+        """Prepare and apply in one step."""
         self.apply(name, self.prepare(name, memories), {memory.id for memory in memories})
 
-    def _embedded(self, changed: Sequence[Document]) -> Vectors:
-        """Embed texts, and count them for whoever watches the rate."""
+    def _embed(self, changed: Sequence[Document]) -> Vectors:
+        """Embed texts, and count them in the metrics."""
         started = time.perf_counter()
         with counters.EMBEDDING_FAILURES.count_exceptions():
             vectors = self._embedding.embed([one.text for one in changed])
@@ -75,5 +75,9 @@ class Writer:
         return vectors
 
 
-def _describes(kept: Metadata, document: Document) -> bool:
-    return document.metadata.items() <= kept.items()
+def _has_metadata(stored: Metadata, document: Document) -> bool:
+    return document.metadata.items() <= stored.items()
+
+
+def _belongs_to(document_id: str, memory_ids: Collection[str]) -> bool:
+    return documents.memory_id(document_id) in memory_ids

@@ -1,4 +1,4 @@
-"""The mirror in the background: it follows what is written, and finds its way back from what was lost."""
+"""The mirror in the background follows every write, and recovers from losses and outages."""
 
 import shutil
 import socket
@@ -11,7 +11,7 @@ import pytest
 from app.vectors import collection_names
 from app.vectors.embedding.endpoint import EndpointAddress, EndpointEmbedder
 from app.vectors.errors import EmbedderFailed, VectorsUnavailable
-from tests.stores import Stores
+from tests.databases import Databases
 from tests.vectors.library import Counting, Library, opened
 
 TOKEN = {"title": "Access tokens", "narrative": "Expired access tokens are exchanged with the refresh token."}
@@ -25,8 +25,8 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def library(stores: Stores, tmp_path, counting) -> Iterator[Library]:
-    with opened(stores, tmp_path, counting) as made:
+def library(databases: Databases, tmp_path, counting) -> Iterator[Library]:
+    with opened(databases, tmp_path, counting) as made:
         yield made
 
 
@@ -37,15 +37,15 @@ def wait_until(condition, *, seconds: float = 20.0) -> None:
     assert met
 
 
-def test_in_the_background_a_write_is_found_soon(library: Library):
-    """Nobody has to ask for it."""
+def test_write_is_indexed_in_the_background(library: Library):
+    """It is found within seconds."""
     library.index.start()
     wait_until(lambda: library.index.state == "ready")
     memory = library.add(**TOKEN)
     wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory], seconds=5)
 
 
-def test_a_deleted_folder_is_filled_again_at_the_next_start(library: Library):
+def test_deleted_folder_is_refilled_at_the_next_start(library: Library):
     """The index is a cache: losing it costs time only."""
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
@@ -56,8 +56,8 @@ def test_a_deleted_folder_is_filled_again_at_the_next_start(library: Library):
     wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
 
 
-def test_until_a_lost_index_is_filled_again_it_says_that_it_is_behind(library: Library, counting: Counting):
-    """An empty answer would look as if nothing were known."""
+def test_lost_index_reports_that_it_is_behind_until_refilled(library: Library, counting: Counting):
+    """An empty result would look as if nothing were known."""
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
     library.index.close()
@@ -83,7 +83,7 @@ def reason_of(library: Library) -> str | None:
 
 @pytest.fixture
 def failing(library: Library, counting: Counting) -> Library:
-    """A started index whose model has just failed."""
+    """A running index whose model has just failed."""
 
     def fail(_):
         raise EmbedderFailed("no model")
@@ -95,33 +95,33 @@ def failing(library: Library, counting: Counting) -> Library:
     return library
 
 
-def test_a_failing_model_is_named_as_the_reason_at_once(failing: Library):
-    """Nobody who searches waits to find out."""
+def test_failing_model_is_reported_at_once(failing: Library):
+    """Searches do not have to wait to find out."""
     assert failing.index.state == "unavailable"
 
 
-def test_a_failing_model_is_the_reason_though_the_index_has_to_be_filled(failing: Library):
-    """Behind is what would catch up by itself: a missing model is named, or nobody would look for it."""
+def test_failing_model_takes_precedence_over_a_lagging_index(failing: Library):
+    """A lagging index catches up by itself; a missing model needs attention."""
     assert reason_of(failing) == "embedder_error"
 
 
-def test_an_endpoint_that_hangs_does_not_hold_up_the_end(library: Library):
-    """The server stops within its grace time, whoever it waits for."""
+def test_hanging_endpoint_does_not_delay_shutdown(library: Library):
+    """The server stops within its grace period."""
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         address = EndpointAddress(f"http://127.0.0.1:{hanging.getsockname()[1]}", "model", "")
         library.restart(EndpointEmbedder(address))
         library.add(**TOKEN)
         library.index.start()
         hanging.settimeout(20)
-        asked, _ = hanging.accept()
+        accepted, _ = hanging.accept()
         began = time.monotonic()
-        with asked:
+        with accepted:
             library.index.close(grace_seconds=0.5)
         assert time.monotonic() - began < 3
 
 
-def test_a_folder_deleted_under_the_running_server_is_filled_again(library: Library):
-    """Nobody has to restart anything."""
+def test_folder_deleted_under_a_running_server_is_refilled(library: Library):
+    """No restart is needed."""
     memory = library.add(**TOKEN)
     library.index.start()
     wait_until(lambda: library.outbox() == [])
@@ -138,11 +138,11 @@ def safely(call, *arguments):
         return None
 
 
-def test_a_foreign_collection_is_replaced_and_filled(library: Library):
-    """A collection of that name which is not ours cannot serve."""
+def test_foreign_collection_is_replaced_and_filled(library: Library):
+    """A collection of that name that is not ours cannot be used."""
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
-    name = collection_names.serving(library.project_id)
+    name = collection_names.live(library.project_id)
     library.index.collections.drop(name)
     library.index._connection.send("POST", "/collections", body={"name": name}, timeout_seconds=5)
     library.restart()
@@ -150,8 +150,8 @@ def test_a_foreign_collection_is_replaced_and_filled(library: Library):
     wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
 
 
-def test_a_changed_model_is_filled_in_while_the_old_one_serves(library: Library, counting: Counting):
-    """Searches are answered all the time, each by the model that its collection holds, and never by a mix."""
+def test_live_collection_answers_while_the_model_changes(library: Library, counting: Counting):
+    """Each search uses the model of its collection, never a mix."""
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
     successor, held = Counting("successor"), threading.Event()
@@ -163,16 +163,16 @@ def test_a_changed_model_is_filled_in_while_the_old_one_serves(library: Library,
     held.set()
     wait_until(lambda: model_of(library) == "successor")
     wait_until(lambda: safely(library.find, ASK_TOKEN) == [memory])
-    wait_until(lambda: library.index.collections.names() == [collection_names.serving(library.project_id)])
+    wait_until(lambda: library.index.collections.names() == [collection_names.live(library.project_id)])
 
 
 def model_of(library: Library) -> str | None:
-    found = library.index.collections.find(collection_names.serving(library.project_id), fresh=True)
+    found = library.index.collections.find(collection_names.live(library.project_id), fresh=True)
     return found.model.model_id if found and found.model else None
 
 
-def test_an_edit_while_the_model_changes_is_never_found_by_its_old_text(library: Library, counting: Counting):
-    """The serving collection forgets the old text at once; the new one gets the new text."""
+def test_edit_during_a_model_change_is_never_found_by_its_old_text(library: Library, counting: Counting):
+    """The live collection drops the old text at once; the new one gets the new text."""
     memory = library.add(**TOKEN)
     library.index.mirror.drain()
     successor, held = Counting("successor"), threading.Event()
@@ -188,7 +188,7 @@ def test_an_edit_while_the_model_changes_is_never_found_by_its_old_text(library:
 
 
 def test_stopping_leaves_unfinished_work_pending(library: Library, counting: Counting):
-    """Nothing is called done that Chroma has not confirmed."""
+    """Nothing is acknowledged that Chroma has not confirmed."""
     started, held = threading.Event(), threading.Event()
 
     def hold(_):
@@ -209,8 +209,8 @@ def test_stopping_leaves_unfinished_work_pending(library: Library, counting: Cou
     assert len(library.outbox()) == 1
 
 
-def test_a_second_server_on_the_folder_runs_without_vectors_and_says_so(library: Library):
-    """It never touches the files of the first."""
+def test_second_server_on_the_folder_runs_without_vectors(library: Library):
+    """It reports why, and never touches the files of the first."""
     library.index.start()
     wait_until(lambda: library.index.state == "ready")
     second = library.another_index()

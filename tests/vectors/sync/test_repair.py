@@ -1,3 +1,5 @@
+"""The index is compared with the memories, and repaired or rebuilt where it differs."""
+
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -10,10 +12,10 @@ from app.vectors.chroma.collections import Model
 from app.vectors.documents import Document
 from app.vectors.sync import repair
 from app.vectors.sync.repair import Differences
-from tests.stores import Stores
+from tests.databases import Databases
 from tests.vectors.library import MINILM, Counting, Library, opened
 
-COUNTS = ("documents", "missing", "stale", "ghost", "duplicate", "pending")
+COUNTS = ("documents", "missing", "stale", "orphans", "duplicate", "pending")
 
 
 @pytest.fixture
@@ -22,19 +24,19 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def library(stores: Stores, tmp_path, counting) -> Iterator[Library]:
-    with opened(stores, tmp_path, counting) as made:
+def library(databases: Databases, tmp_path, counting) -> Iterator[Library]:
+    with opened(databases, tmp_path, counting) as made:
         for number in range(10):
             made.add(title=f"Memory {number}", narrative=f"It tells of {number} things.", facts=["a fact"])
         made.index.mirror.drain()
         yield made
 
 
-def counts(found: Differences) -> dict[str, int]:
-    return {name: value for name, value in asdict(found).items() if name in COUNTS and value}
+def counts(differences: Differences) -> dict[str, int]:
+    return {name: value for name, value in asdict(differences).items() if name in COUNTS and value}
 
 
-def compared(library: Library) -> dict[str, int]:
+def compare(library: Library) -> dict[str, int]:
     return counts(library.index.repair.compare(library.project_id))
 
 
@@ -44,86 +46,86 @@ def memory_ids(library: Library) -> list[str]:
 
 
 def damage(library: Library) -> None:
-    """Lose one document, change another's hash, and add one of a memory that never was."""
-    name = collection_names.serving(library.project_id)
+    """Delete one document, change another's hash, and add one of a memory that never existed."""
+    name = collection_names.live(library.project_id)
     first, second, *_ = memory_ids(library)
     collections = library.index.collections
     collections.delete(name, [f"mem_{first}_narrative"])
     stale = Document(f"mem_{second}_narrative", "", "0", {"memory_item_id": second, "text_hash": "0"})
-    ghost = Document("mem_never_text", "", "1", {"memory_item_id": "never", "text_hash": "1"})
-    collections.upsert(name, Model.of(MINILM), [stale, ghost], MINILM.embed(["a", "b"]))
+    orphan = Document("mem_never_text", "", "1", {"memory_item_id": "never", "text_hash": "1"})
+    collections.upsert(name, Model.of(MINILM), [stale, orphan], MINILM.embed(["a", "b"]))
 
 
-def test_what_is_in_step_shows_no_difference(library: Library):
-    """Equal in ids and content."""
-    assert compared(library) == {"documents": 20}
+def test_synced_collection_shows_no_difference(library: Library):
+    """Ids and content are equal."""
+    assert compare(library) == {"documents": 20}
 
 
-def test_missing_stale_and_ghost_documents_are_told_apart(library: Library):
-    """By id set and content hash, not by counts: here the counts are equal."""
+def test_missing_stale_and_orphan_documents_are_distinguished(library: Library):
+    """By id and content hash, not by counts: here the counts are equal."""
     damage(library)
-    assert compared(library) == {"documents": 20, "missing": 1, "stale": 1, "ghost": 1}
+    assert compare(library) == {"documents": 20, "missing": 1, "stale": 1, "orphans": 1}
 
 
-def test_a_rehearsal_changes_nothing(library: Library):
-    """`--dry-run` tells what would be repaired."""
+def test_dry_run_changes_nothing(library: Library):
+    """`--dry-run` only reports what would be repaired."""
     damage(library)
-    found = library.index.repair.verify(library.project_id, dry_run=True)
-    assert counts(found) == compared(library)
+    differences = library.index.repair.verify(library.project_id, dry_run=True)
+    assert counts(differences) == compare(library)
     assert library.outbox() == []
 
 
-def test_repairing_makes_it_equal_and_embeds_only_what_differs(library: Library, counting: Counting):
-    """Two documents differ in text; the ghost only goes."""
+def test_repair_embeds_only_what_differs(library: Library, counting: Counting):
+    """Two documents differ in text; the orphan is only deleted."""
     damage(library)
     counting.texts.clear()
     library.index.repair.verify(library.project_id, dry_run=False)
-    assert compared(library) == {"documents": 20}
+    assert compare(library) == {"documents": 20}
     assert len(counting.texts) == 2
 
 
-def test_what_is_pending_is_not_a_fault(library: Library):
-    """It will be mirrored anyway; deletes and edits alike."""
+def test_pending_memories_are_not_a_fault(library: Library):
+    """They will be indexed anyway, deletes and edits alike."""
     first, second, *_ = memory_ids(library)
     library.change(first, narrative="Another text.")
     library.remove(second)
-    assert compared(library) == {"documents": 20, "pending": 1}
+    assert compare(library) == {"documents": 20, "pending": 1}
 
 
-def test_a_memory_in_the_wrong_collection_is_a_ghost(library: Library):
-    """A document belongs to its project's collection only."""
+def test_document_in_the_wrong_collection_is_an_orphan(library: Library):
+    """A document belongs into its project's collection only."""
     other = library.new_project("other")
     memory = library.add(project_id=other, title="Elsewhere", narrative="words")
     library.index.mirror.drain()
     stray = Document(f"mem_{memory}_narrative", "", "1", {"memory_item_id": memory, "text_hash": "1"})
-    name = collection_names.serving(library.project_id)
+    name = collection_names.live(library.project_id)
     library.index.collections.upsert(name, Model.of(MINILM), [stray], MINILM.embed(["a"]))
-    assert compared(library) == {"documents": 21, "ghost": 1}
+    assert compare(library) == {"documents": 21, "orphans": 1}
     library.index.repair.verify(library.project_id, dry_run=False)
-    assert compared(library) == {"documents": 20}
+    assert compare(library) == {"documents": 20}
     assert len(library.documents(other)) == 1
 
 
-def test_a_comparison_of_many_pages_is_exact(library: Library, monkeypatch):
-    """Neither SQL nor Chroma is asked for everything at once."""
+def test_comparison_of_many_pages_is_exact(library: Library, monkeypatch):
+    """Neither SQL nor Chroma is read in one go."""
     monkeypatch.setattr(repair, "_PAGE_MEMORIES", 3)
     monkeypatch.setattr("app.vectors.chroma.collections.PAGE_DOCUMENTS", 7)
     damage(library)
-    assert compared(library) == {"documents": 20, "missing": 1, "stale": 1, "ghost": 1}
+    assert compare(library) == {"documents": 20, "missing": 1, "stale": 1, "orphans": 1}
 
 
-def test_a_rebuilt_project_is_equal_and_has_one_collection(library: Library, counting: Counting):
-    """Everything is embedded anew, whatever was there."""
+def test_rebuilt_project_is_equal_and_has_one_collection(library: Library, counting: Counting):
+    """Everything is embedded again, whatever was there."""
     damage(library)
     counting.texts.clear()
     assert library.index.repair.rebuild(library.project_id) == 10
-    assert compared(library) == {"documents": 20}
+    assert compare(library) == {"documents": 20}
     assert len(counting.texts) == 20
-    assert library.index.collections.names() == [collection_names.serving(library.project_id)]
+    assert library.index.collections.names() == [collection_names.live(library.project_id)]
 
 
-def test_a_rebuild_answers_from_the_old_collection_and_takes_changes_along(library: Library, counting: Counting):
-    """What is edited, added and deleted while it runs is right afterwards."""
+def test_live_collection_answers_during_a_rebuild_and_changes_are_carried_over(library: Library, counting: Counting):
+    """Edits, inserts and deletes during the rebuild are right afterwards."""
     first, second, *_ = memory_ids(library)
     answers = []
 
@@ -137,41 +139,41 @@ def test_a_rebuild_answers_from_the_old_collection_and_takes_changes_along(libra
 
     library.index.repair.rebuild(library.project_id, meanwhile)
     assert answers == [first]
-    assert compared(library) == {"documents": 19}
+    assert compare(library) == {"documents": 19}
     assert library.find("sourdough bread") == [first]
 
 
-@pytest.mark.parametrize("left_behind", [["filling"], ["retired"], ["filling", "retired"]])
-def test_an_interrupted_rebuild_is_undone(library: Library, left_behind):
-    """The survey at start drops what no longer serves."""
+@pytest.mark.parametrize("left_behind", [["staging"], ["retired"], ["staging", "retired"]])
+def test_interrupted_rebuild_is_undone(library: Library, left_behind):
+    """The audit at start-up drops staging and retired collections."""
     for kind in left_behind:
         library.index.collections.ensure(getattr(collection_names, kind)(library.project_id), Model.of(MINILM))
-    survey = library.index.repair.survey()
-    assert (survey.empty, survey.other_model, survey.ownerless) == ([], [], [])
-    assert library.index.collections.names() == [collection_names.serving(library.project_id)]
+    audit = library.index.repair.audit()
+    assert (audit.empty, audit.other_model, audit.orphans) == ([], [], [])
+    assert library.index.collections.names() == [collection_names.live(library.project_id)]
 
 
-def test_a_rebuild_cut_between_its_renames_loses_nothing(library: Library):
-    """The old collection takes its place again."""
-    serving, retired = collection_names.serving(library.project_id), collection_names.retired(library.project_id)
-    library.index.collections.ensure(collection_names.filling(library.project_id), Model.of(MINILM))
-    library.index.collections.rename(serving, retired)
-    library.index.repair.survey()
-    assert library.index.collections.names() == [serving]
-    assert compared(library) == {"documents": 20}
+def test_rebuild_interrupted_between_its_renames_loses_nothing(library: Library):
+    """The retired collection goes live again."""
+    live, retired = collection_names.live(library.project_id), collection_names.retired(library.project_id)
+    library.index.collections.ensure(collection_names.staging(library.project_id), Model.of(MINILM))
+    library.index.collections.rename(live, retired)
+    library.index.repair.audit()
+    assert library.index.collections.names() == [live]
+    assert compare(library) == {"documents": 20}
 
 
-def test_the_survey_finds_what_is_empty_and_what_has_no_project(library: Library):
-    """Both are looked for at start."""
-    library.index.collections.drop(collection_names.serving(library.project_id))
-    library.index.collections.ensure(collection_names.serving("no-such-project"), Model.of(MINILM))
-    survey = library.index.repair.survey()
-    assert survey.empty == [library.project_id]
-    assert survey.ownerless == [collection_names.serving("no-such-project")]
+def test_audit_finds_empty_projects_and_orphan_collections(library: Library):
+    """Both are checked at start-up."""
+    library.index.collections.drop(collection_names.live(library.project_id))
+    library.index.collections.ensure(collection_names.live("no-such-project"), Model.of(MINILM))
+    audit = library.index.repair.audit()
+    assert audit.empty == [library.project_id]
+    assert audit.orphans == [collection_names.live("no-such-project")]
 
 
-def test_syncing_the_same_again_and_again_keeps_the_folder_small(library: Library):
-    """Unchanged documents are skipped, so the index does not grow."""
+def test_repeated_syncs_do_not_grow_the_folder(library: Library):
+    """Unchanged documents are skipped."""
 
     def size() -> int:
         return sum(path.stat().st_size for path in (library.folder / "chroma").rglob("*") if path.is_file())
@@ -187,42 +189,42 @@ def test_exact_cosines_are_those_of_the_best_document(library: Library):
     """The approximate index and the exact comparison agree, and unknown memories are left out."""
     question = "how many things does it tell of"
     first, second, *_ = memory_ids(library)
-    exact = library.index.meaning.cosines(library.project_id, question, [first, second, "unknown"])
-    near = library.index.meaning.candidates([library.project_id], question, limit=10)
+    exact = library.index.semantic_search.cosines(library.project_id, question, [first, second, "unknown"])
+    near = library.index.semantic_search.candidates([library.project_id], question, limit=10)
     assert set(exact) == {first, second}
     approximate = {one.memory_id: one.cosine for one in near}
     assert np.allclose([exact[first], exact[second]], [approximate[first], approximate[second]], atol=1e-4)
 
 
-def test_candidates_are_one_a_memory_and_widened_until_there_are_enough(library: Library):
-    """A memory of many near facts does not crowd the others out."""
+def test_there_is_one_candidate_per_memory_and_enough_of_them(library: Library):
+    """A memory with many similar facts does not crowd out the others."""
     crowd = library.add(title="Crowd", narrative="bread", facts=[f"bread is baked, {number}" for number in range(40)])
     library.index.mirror.drain()
-    found = library.index.meaning.candidates([library.project_id], "bread is baked", limit=5)
+    found = library.index.semantic_search.candidates([library.project_id], "bread is baked", limit=5)
     assert found[0].memory_id == crowd
     assert len({candidate.memory_id for candidate in found}) == len(found) >= 5
 
 
-def test_the_candidates_of_several_projects_are_one_ranking(library: Library):
-    """Best first, whichever project it is of."""
+def test_candidates_of_several_projects_form_one_ranking(library: Library):
+    """The best comes first, whichever project it belongs to."""
     other = library.new_project("other")
     bread = library.add(project_id=other, title="Bakery", narrative="Sourdough bread on Saturday.")
     library.index.mirror.drain()
-    found = library.index.meaning.candidates([library.project_id, other], "sourdough bread", limit=3)
+    found = library.index.semantic_search.candidates([library.project_id, other], "sourdough bread", limit=3)
     assert (found[0].memory_id, found[0].project_id, found[0].field) == (bread, other, "narrative")
 
 
-def test_the_probe_goes_through_every_stage(library: Library):
-    """Connect, list, embed, query: each with its time."""
+def test_probe_runs_every_stage(library: Library):
+    """Connect, list, embed, query: each with its duration."""
     probed = library.index.probe()
     assert (probed.ok, probed.stage, probed.error) == (True, "done", None)
     assert list(probed.milliseconds) == ["connect", "list", "embed", "query"]
 
 
-def test_the_probe_names_the_stage_that_failed(stores: Stores, tmp_path):
-    """A folder that cannot be used is a matter of connecting."""
+def test_probe_names_the_stage_that_failed(databases: Databases, tmp_path):
+    """A folder that cannot be used fails the connect stage."""
     (tmp_path / "chroma").write_text("not a folder")
-    with opened(stores, tmp_path) as library:
+    with opened(databases, tmp_path) as library:
         probed = library.index.probe()
     assert (probed.ok, probed.stage) == (False, "connect")
     assert "cannot be used" in probed.error
