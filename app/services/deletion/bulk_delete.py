@@ -1,4 +1,4 @@
-"""Removing much: in batches, each a short transaction of its own, so that nobody waits long for the write lock."""
+"""Bulk deletes run in batches, each a short transaction, so that other writers never wait long for the lock."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,19 +13,19 @@ from app.services.audit import entries
 from app.services.memories import context_text, listing
 from app.services.projects import projects, sessions
 from app.store.database import Database
-from app.store.fulltext import Filters
+from app.store.fulltext import MemoryFilters
 from app.store.models import agent_events, memory_items, server_sessions
 from app.store.scope import owned
 
-_PLACE: Final = (memory_items.c.seq, memory_items.c.project_id, memory_items.c.server_session_id)
+_KEY_COLUMNS: Final = (memory_items.c.seq, memory_items.c.project_id, memory_items.c.server_session_id)
 
 
 def remove_memories(database: Database, caller: Caller, project_id: str) -> int:
-    """Delete every memory that a project has now; return how many. Run again after an interruption, it goes on."""
+    """Delete every memory that a project has now; return how many. After an interruption, the next call continues."""
     with database.read() as connection:
-        newest = projects.newest_memory(connection, caller, project_id)
-    removed = _in_batches(
-        database, partial(projects.purge_some, caller=caller, project_id=project_id, up_to_seq=newest)
+        newest = projects.newest_memory_seq(connection, caller, project_id)
+    removed = _delete_in_batches(
+        database, partial(projects.delete_memory_batch, caller=caller, project_id=project_id, up_to_seq=newest)
     )
     with database.write() as connection:
         projects.get(connection, caller, project_id)
@@ -36,38 +36,40 @@ def remove_memories(database: Database, caller: Caller, project_id: str) -> int:
 
 
 def remove_project(database: Database, caller: Caller, project_id: str) -> None:
-    """Delete a project: first its many memories and events in batches, then the rest at once."""
+    """Delete a project: its memories and events in batches, then the rest at once."""
     with database.read() as connection:
-        newest = projects.newest_memory(connection, caller, project_id)
-    _in_batches(database, partial(projects.purge_some, caller=caller, project_id=project_id, up_to_seq=newest))
-    _in_batches(database, partial(projects.purge_some_events, caller=caller, project_id=project_id))
+        newest = projects.newest_memory_seq(connection, caller, project_id)
+    _delete_in_batches(
+        database, partial(projects.delete_memory_batch, caller=caller, project_id=project_id, up_to_seq=newest)
+    )
+    _delete_in_batches(database, partial(projects.delete_event_batch, caller=caller, project_id=project_id))
     with database.write() as connection:
         projects.remove(connection, caller, project_id)
 
 
 def remove_matching(
-    database: Database, caller: Caller, named: Sequence[str], filters: Filters, *, dry_run: bool
+    database: Database, caller: Caller, named: Sequence[str], filters: MemoryFilters, *, dry_run: bool
 ) -> int:
-    """Delete the memories that the filters let through; return how many, or would be in a dry run.
+    """Delete the memories that match the filters; return how many, also in a dry run.
 
-    Of the named projects, else of all that the caller reaches. Invalid without a filter: emptying a project is a verb
-    of its own.
+    `named` limits it to these projects, otherwise all in the caller's scope are searched. Raises Invalid without a
+    filter, because emptying a project is an operation of its own.
     """
     caller.require(TEAM_ADMIN)
     if not filters:
-        raise Invalid.field("body", "a filter is needed; DELETE projects/{id}/memory empties a project")
+        raise Invalid.field("body", "requires a filter; use DELETE projects/{id}/memory to empty a project")
     with database.read() as connection:
-        matching = listing.matching(connection, caller, named, filters)
+        matching = listing.select_matching(connection, caller, named, filters)
         newest, count = connection.execute(select(func.max(matching.c.seq), func.count()).select_from(matching)).one()
     if dry_run or not count:
         return int(count)
     removed, last_seq = 0, 0
     while True:
         with database.write() as connection:
-            some = select(matching).where(matching.c.seq > last_seq, matching.c.seq <= newest).order_by(matching.c.seq)
-            rows = connection.execute(some.limit(projects.PURGE_BATCH)).all()
+            batch = select(matching).where(matching.c.seq > last_seq, matching.c.seq <= newest).order_by(matching.c.seq)
+            rows = connection.execute(batch.limit(projects.DELETE_BATCH_ROWS)).all()
             removed += delete_rows(connection, caller, rows, action="memory.delete")
-        if len(rows) < projects.PURGE_BATCH:
+        if len(rows) < projects.DELETE_BATCH_ROWS:
             return removed
         last_seq = rows[-1].seq
 
@@ -81,17 +83,20 @@ def remove_by_key(
     action: str,
     unless: ColumnElement[bool] | None = None,
 ) -> int:
-    """Delete memories of a project by their keys, in batches, each with its audit entry; return how many."""
+    """Delete memories of a project by `seq`, except those that match `unless`; return how many.
+
+    Each batch writes its own audit entry.
+    """
     removed = 0
-    for start in range(0, len(seqs), projects.PURGE_BATCH):
-        some = seqs[start : start + projects.PURGE_BATCH]
-        wanted = owned(memory_items, caller, *_PLACE).where(
+    for start in range(0, len(seqs), projects.DELETE_BATCH_ROWS):
+        batch = seqs[start : start + projects.DELETE_BATCH_ROWS]
+        statement = owned(memory_items, caller, *_KEY_COLUMNS).where(
             memory_items.c.project_id == project_id,
-            memory_items.c.seq.in_(some),
+            memory_items.c.seq.in_(batch),
             not_(false() if unless is None else unless),
         )
         with database.write() as connection:
-            removed += delete_rows(connection, caller, connection.execute(wanted).all(), action=action)
+            removed += delete_rows(connection, caller, connection.execute(statement).all(), action=action)
     return removed
 
 
@@ -103,7 +108,9 @@ def remove_session(database: Database, caller: Caller, session_id: str) -> tuple
     counts = []
     for table in (memory_items, agent_events):
         counts.append(
-            _in_batches(database, partial(_remove_some_of_session, caller=caller, table=table, session_id=session_id))
+            _delete_in_batches(
+                database, partial(_delete_some_of_session, caller=caller, table=table, session_id=session_id)
+            )
         )
     with database.write() as connection:
         sessions.get(connection, caller, session_id)
@@ -113,14 +120,17 @@ def remove_session(database: Database, caller: Caller, session_id: str) -> tuple
     return counts[0], counts[1]
 
 
-def _remove_some_of_session(connection: Connection, *, caller: Caller, table: Table, session_id: str) -> int:
+def _delete_some_of_session(connection: Connection, *, caller: Caller, table: Table, session_id: str) -> int:
     (key,) = table.primary_key
-    some = owned(table, caller, key).where(table.c.server_session_id == session_id).limit(projects.PURGE_BATCH)
-    return connection.execute(delete(table).where(key.in_(some.scalar_subquery()))).rowcount
+    batch = owned(table, caller, key).where(table.c.server_session_id == session_id).limit(projects.DELETE_BATCH_ROWS)
+    return connection.execute(delete(table).where(key.in_(batch.scalar_subquery()))).rowcount
 
 
 def delete_rows(connection: Connection, caller: Caller, rows: Sequence[Row[Any]], *, action: str) -> int:
-    """Delete memories, each given with its project and session, with what they lent; note what each project lost."""
+    """Delete memories, refresh the context text of their sessions, and write an audit entry per project.
+
+    `rows` have `seq`, `project_id` and `server_session_id`. Returns how many memories were deleted.
+    """
     removed = connection.execute(delete(memory_items).where(memory_items.c.seq.in_([row.seq for row in rows]))).rowcount
     for session_id in {row.server_session_id for row in rows} - {None}:
         context_text.refresh_session(connection, session_id)
@@ -129,12 +139,12 @@ def delete_rows(connection: Connection, caller: Caller, rows: Sequence[Row[Any]]
     return removed
 
 
-def _in_batches(database: Database, remove_some: Callable[[Connection], int]) -> int:
-    """Run a deletion until a batch is not full: writers who go on meanwhile must not keep it busy for ever."""
+def _delete_in_batches(database: Database, delete_batch: Callable[[Connection], int]) -> int:
+    """Repeat a delete until a batch is not full: concurrent inserts must not keep it running forever."""
     removed = 0
     while True:
         with database.write() as connection:
-            batch = remove_some(connection)
-        removed += batch
-        if batch < projects.PURGE_BATCH:
+            count = delete_batch(connection)
+        removed += count
+        if count < projects.DELETE_BATCH_ROWS:
             return removed

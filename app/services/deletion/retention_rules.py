@@ -1,4 +1,4 @@
-"""Rules of retention: which memories may go. Values only; what they mean for rows is `retention`'s."""
+"""Retention rules as values: which memories expire. `retention` applies them to rows."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -14,7 +14,7 @@ Word = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """A memory goes by a rule when it meets every condition of it; a pinned one goes by none."""
+    """A memory expires when it meets every condition of a rule; a pinned memory never does."""
 
     kinds: list[Literal["observation", "summary", "prompt", "manual"]] | None = None
     types: list[Annotated[str, Meta(min_length=1, max_length=1_000)]] | None = None
@@ -24,27 +24,27 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     after_days: Annotated[int, Meta(ge=0, le=36_500)] | None = None
 
 
-def checked(rules: list[Rule], path: str = "body.rules") -> list[Rule]:
-    """Return the rules; Invalid for too many of them, and for one that would remove everything."""
+def validated(rules: list[Rule], path: str = "body.rules") -> list[Rule]:
+    """Return the rules. Raises Invalid for too many of them, and for one that would delete everything."""
     if len(rules) > MAX_RULES:
-        raise Invalid.field(path, f"allowed are {MAX_RULES} rules")
-    for place, rule in enumerate(rules):
+        raise Invalid.field(path, f"must have at most {MAX_RULES} rules")
+    for position, rule in enumerate(rules):
         if rule.max_age_days is None and rule.keep_last is None and rule.expire_when is None:
-            raise Invalid.field(f"{path}[{place}]", "one of maxAgeDays, keepLast and expireWhen is needed")
+            raise Invalid.field(f"{path}[{position}]", "requires maxAgeDays, keepLast or expireWhen")
         if rule.after_days is not None and rule.expire_when is None:
-            raise Invalid.field(f"{path}[{place}].afterDays", "needs expireWhen; maxAgeDays is the age alone")
+            raise Invalid.field(f"{path}[{position}].afterDays", "requires expireWhen; for age alone use maxAgeDays")
     return rules
 
 
-def stored(rules: list[Rule]) -> list[dict[str, Any]]:
-    """Return rules as a project keeps them."""
-    kept: list[dict[str, Any]] = msgspec.to_builtins(rules)
-    return kept
+def to_json(rules: list[Rule]) -> list[dict[str, Any]]:
+    """Return rules as they are stored with a project."""
+    stored: list[dict[str, Any]] = msgspec.to_builtins(rules)
+    return stored
 
 
-def read(kept: list[Any]) -> list[Rule]:
-    """Return the rules that a project keeps; Invalid when somebody damaged them."""
+def from_json(stored: list[Any]) -> list[Rule]:
+    """Return the rules that are stored with a project. Raises Invalid when they are malformed."""
     try:
-        return msgspec.convert(kept, list[Rule])
+        return msgspec.convert(stored, list[Rule])
     except msgspec.ValidationError as cause:
-        raise Invalid(f"The rules of retention cannot be read: {cause}") from cause
+        raise Invalid(f"The stored retention rules are malformed: {cause}") from cause

@@ -1,4 +1,4 @@
-"""Erasing a person leaves nothing of theirs, nothing of others' is touched, and the receipt tells the truth."""
+"""Erasing a person deletes everything of theirs and nothing of others, and the receipt is accurate."""
 
 import pytest
 from sqlalchemy import text
@@ -25,7 +25,7 @@ def owner(database: Database) -> Caller:
 
 
 def person(database: Database, owner: Caller, name: str) -> Caller:
-    """Return a caller with a key of a member of the team."""
+    """Return a caller with the key of a new team member."""
     with database.write() as connection:
         sql = "INSERT INTO team_members VALUES (:team, :user, 'owner', 0, 0) ON CONFLICT DO NOTHING"
         connection.execute(text(sql), {"team": owner.team_id, "user": name})
@@ -36,9 +36,9 @@ def person(database: Database, owner: Caller, name: str) -> Caller:
 
 
 def write(database: Database, who: Caller, project_id: str, word: str, platform: str = "claude") -> None:
-    """Leave a session with an event and a memory, and a memory besides."""
+    """Store a session with an event and a memory, and another memory without a session."""
     with database.write() as connection:
-        start = sessions.Start(
+        start = sessions.NewSession(
             project_id=project_id,
             external_session_id=word,
             platform_source=platform,
@@ -71,7 +71,7 @@ def write(database: Database, who: Caller, project_id: str, word: str, platform:
 
 @pytest.fixture
 def project(database: Database, owner: Caller) -> str:
-    """A project in which ada and bob have written."""
+    """A project with rows of ada and bob."""
     with database.write() as connection:
         project_id = projects.create(connection, owner, name="p").id
     for name, word, platform in (("ada", WORD, "codex"), ("bob", "harmless", "claude")):
@@ -88,15 +88,15 @@ SELECTORS = [
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
-def test_everything_of_a_person_goes_and_the_rest_stays(
+def test_erasure_deletes_everything_of_a_person_and_nothing_else(
     database: Database, owner: Caller, project: str, selector: Selector
 ):
-    """By whatever points at them; a rehearsal counts the same."""
-    rehearsed = erasure.erase(database, owner, selector, dry_run=True)
+    """Whichever selector finds them; a dry run counts the same."""
+    dry_run = erasure.erase(database, owner, selector, dry_run=True)
     receipt = erasure.erase(database, owner, selector, dry_run=False)
 
     assert (receipt.memories, receipt.events, receipt.sessions) == (2, 1, 1)
-    assert (rehearsed.memories, rehearsed.events, rehearsed.sessions) == (2, 1, 1)
+    assert (dry_run.memories, dry_run.events, dry_run.sessions) == (2, 1, 1)
     assert (receipt.full_text, receipt.vectors, receipt.outbox) == (2, 2, 2)
     with database.read() as connection:
         for table in ("memory_items", "agent_events", "server_sessions"):
@@ -105,16 +105,16 @@ def test_everything_of_a_person_goes_and_the_rest_stays(
             assert WORD not in str(rows)
 
 
-def test_it_is_nowhere_after_maintenance(database: Database, owner: Caller, project: str):
-    """In no file of SQLite's, in no row of PostgreSQL's."""
+def test_no_trace_remains_after_maintenance(database: Database, owner: Caller, project: str):
+    """In no file of SQLite and no row of PostgreSQL."""
     erasure.erase(database, owner, Selector(actor="ada"), dry_run=False)
     maintenance.run(database)
 
     assert kept_in(database, WORD) == []
 
 
-def test_another_teams_rows_stay(database: Database, owner: Caller, project: str):
-    """The same platform elsewhere is somebody else's."""
+def test_rows_of_other_teams_are_kept(database: Database, owner: Caller, project: str):
+    """Even with the same platform."""
     with database.write() as connection:
         other = server_owner().within(teams.create(connection, server_owner(), name="b").id)
         other_project = projects.create(connection, other, name="p").id
@@ -126,8 +126,8 @@ def test_another_teams_rows_stay(database: Database, owner: Caller, project: str
         assert connection.scalar(text(sql), {"team": other.team_id}) == 2
 
 
-def test_an_erasure_is_on_record_without_saying_who(database: Database, owner: Caller, project: str):
-    """The receipt's id, and how much."""
+def test_erasure_is_audited_without_naming_the_person(database: Database, owner: Caller, project: str):
+    """The entry has the id of the receipt and a count."""
     receipt = erasure.erase(database, owner, Selector(actor="ada"), dry_run=False)
 
     with database.read() as connection:
@@ -135,16 +135,16 @@ def test_an_erasure_is_on_record_without_saying_who(database: Database, owner: C
         assert entries.all() == [(receipt.id, 4)]
 
 
-def test_it_needs_a_selector_and_the_right(database: Database, owner: Caller):
-    """Without one everything would be meant."""
+def test_erasure_requires_a_selector_and_team_admin(database: Database, owner: Caller):
+    """Without a selector everything would match."""
     with pytest.raises(Invalid):
         erasure.erase(database, owner, Selector(), dry_run=True)
     with pytest.raises(Forbidden):
         erasure.erase(database, Caller(team_id=owner.team_id), Selector(actor="ada"), dry_run=True)
 
 
-def test_projects_are_not_touched(database: Database, owner: Caller, project: str):
-    """A person's rows go, the team's projects stay."""
+def test_projects_are_kept(database: Database, owner: Caller, project: str):
+    """Only the person's rows are deleted."""
     erasure.erase(database, owner, Selector(actor="ada"), dry_run=False)
 
     with database.read() as connection:
