@@ -1,4 +1,4 @@
-"""Takes everything out: projects with their sessions, events, memories, sources and rules, as lines of one moment."""
+"""Exports projects with their sessions, events, memories, sources and rules, as lines from one snapshot."""
 
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -43,53 +43,53 @@ _COUNTED: Final[dict[type, str]] = {
 T = TypeVar("T")
 
 
-def chosen(connection: Connection, caller: Caller, project_id: str | None) -> list[Project]:
-    """Return the projects to export: one, or all that the caller reaches. Needs team:admin; NotFound out of reach."""
+def select_projects(connection: Connection, caller: Caller, project_id: str | None) -> list[Project]:
+    """Return the projects to export: one, or all in the caller's scope. Needs team:admin; raises NotFound."""
     caller.require(TEAM_ADMIN)
     if project_id is not None:
         return [projects.get(connection, caller, project_id)]
-    return projects.everything(connection, caller)
+    return projects.list_all(connection, caller)
 
 
-def note(connection: Connection, caller: Caller, wanted: Sequence[Project]) -> None:
-    """Write into the audit log that projects were taken out."""
-    for project in wanted:
+def record_export(connection: Connection, caller: Caller, selected: Sequence[Project]) -> None:
+    """Write an audit entry for each exported project."""
+    for project in selected:
         entries.record(connection, caller, "project.export", target=("project", project.id), project_id=project.id)
 
 
-def chunks(database: Database, caller: Caller, wanted: Sequence[Project]) -> Generator[bytes, None, None]:
-    """Yield an export as NDJSON in pieces of some 64 KB, read in one snapshot and at constant memory."""
-    gathered = bytearray()
-    for record in records(database, caller, wanted):
-        gathered += msgspec.json.encode(record)
-        gathered += b"\n"
-        if len(gathered) >= _CHUNK_BYTES:
-            yield bytes(gathered)
-            gathered.clear()
-    yield bytes(gathered)
+def chunks(database: Database, caller: Caller, selected: Sequence[Project]) -> Generator[bytes, None, None]:
+    """Yield an export as NDJSON in chunks of about 64 KB, read from one snapshot in constant memory."""
+    buffer = bytearray()
+    for record in records(database, caller, selected):
+        buffer += msgspec.json.encode(record)
+        buffer += b"\n"
+        if len(buffer) >= _CHUNK_BYTES:
+            yield bytes(buffer)
+            buffer.clear()
+    yield bytes(buffer)
 
 
-def records(database: Database, caller: Caller, wanted: Sequence[Project]) -> Iterator[Record]:
+def records(database: Database, caller: Caller, selected: Sequence[Project]) -> Iterator[Record]:
     """Yield an export record by record."""
-    counted: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     yield Header()
     with database.read() as connection:
-        for project in wanted:
+        for project in selected:
             for record in _of_project(connection, caller, project.id):
                 if (noun := _COUNTED.get(type(record))) is not None:
-                    counted[noun] += 1
+                    counts[noun] += 1
                 yield record
-    yield End(**{noun: counted[noun] for noun in _COUNTED.values()})
+    yield End(**{noun: counts[noun] for noun in _COUNTED.values()})
 
 
 def _of_project(connection: Connection, caller: Caller, project_id: str) -> Iterator[Record]:
-    """Yield the lines of a project, in an order that depends on no id where rows differ in anything else."""
+    """Yield the lines of a project, in an order independent of ids wherever rows differ in anything else."""
     project = connection.execute(
         owned(projects_table, caller, *_columns(projects_table, ProjectRecord)).where(projects_table.c.id == project_id)
     ).first()
-    if project is None:  # deleted since it was chosen
+    if project is None:  # deleted since it was selected
         return
-    yield ProjectRecord(**{**project._mapping, "retention": retention_rules.read(project.retention)})
+    yield ProjectRecord(**{**project._mapping, "retention": retention_rules.from_json(project.retention)})
     in_order = server_sessions.c.started_at_epoch, server_sessions.c.id
     for row in _rows(connection, _select(server_sessions, SessionRecord, caller, project_id).order_by(*in_order)):
         yield SessionRecord(**_fields(server_sessions, SessionRecord, row))
@@ -103,9 +103,9 @@ def _of_project(connection: Connection, caller: Caller, project_id: str) -> Iter
 def _memories(connection: Connection, caller: Caller, project_id: str) -> Iterator[MemoryRecord]:
     in_order = memory_items.c.created_at_epoch, memory_items.c.seq
     statement = _select(memory_items, MemoryRecord, caller, project_id).order_by(*in_order)
-    for some in _batches(_rows(connection, statement)):
-        sources = _sources(connection, caller, [row.id for row in some])
-        for row in some:
+    for batch in _batches(_rows(connection, statement)):
+        sources = _sources(connection, caller, [row.id for row in batch])
+        for row in batch:
             yield MemoryRecord(**_fields(memory_items, MemoryRecord, row), sources=sources[row.id])
 
 
@@ -115,10 +115,10 @@ def _sources(connection: Connection, caller: Caller, memory_ids: Sequence[str]) 
         of_memory.in_(memory_ids)
     )
     in_order = (memory_sources.c[name] for name in ("created_at_epoch", "origin", "legacy_table", "legacy_id"))
-    found: defaultdict[str, list[SourceRecord]] = defaultdict(list)
+    sources: defaultdict[str, list[SourceRecord]] = defaultdict(list)
     for memory_id, *values in connection.execute(statement.order_by(*in_order)):
-        found[memory_id].append(SourceRecord(**dict(zip(SourceRecord.__struct_fields__, values, strict=True))))
-    return found
+        sources[memory_id].append(SourceRecord(**dict(zip(SourceRecord.__struct_fields__, values, strict=True))))
+    return sources
 
 
 def _supersessions(connection: Connection, caller: Caller, project_id: str) -> Iterator[SupersessionRecord]:
@@ -139,7 +139,7 @@ def _columns(table: Table, record: type[msgspec.Struct]) -> list[Any]:
 
 
 def _fields(table: Table, record: type[msgspec.Struct], row: Row[Any]) -> dict[str, Any]:
-    """Return a row by name: SQLAlchemy's own mapping of it looks each name up anew."""
+    """Return a row as a dict; SQLAlchemy's own row mapping looks up every name again, which is slower."""
     return dict(zip(_names(table, record), row, strict=True))
 
 
@@ -154,5 +154,5 @@ def _rows(connection: Connection, statement: Select[Any]) -> Iterable[Row[Any]]:
 
 def _batches(rows: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(rows)
-    while some := list(islice(iterator, _ROWS_AT_ONCE)):
-        yield some
+    while batch := list(islice(iterator, _ROWS_AT_ONCE)):
+        yield batch

@@ -1,6 +1,6 @@
-"""Brings a claude-mem database into a team, in short transactions, each row once however often it is run.
+"""Imports a claude-mem database into a team, idempotently and in short transactions.
 
-Knows rows that have been read, not files: the reader is `app.legacy`.
+Works on rows that `app.legacy` has read, and knows nothing of files.
 """
 
 from collections import Counter, defaultdict
@@ -27,13 +27,13 @@ from app.legacy.shapes import (
     Skipped,
 )
 from app.services.memories.memories import NewMemory
-from app.services.projects.sessions import Start
+from app.services.projects.sessions import NewSession
 from app.services.transfer import legacy_targets
-from app.services.transfer.legacy_targets import Target
+from app.services.transfer.legacy_targets import ImportTarget
 from app.store.database import Database
 
 BATCH: Final = 250
-"""Rows in one write transaction: others wait about 0.1 s for it."""
+"""Rows per write transaction: other writers wait about 0.1 s for it."""
 
 Noun = Literal["projects", "sessions", "observations", "summaries", "prompts"]
 Outcome = Literal["created", "skipped", "failed"]
@@ -50,38 +50,38 @@ _NOUN_OF_TABLE: Final[Mapping[str, Noun]] = {
 }
 
 T = TypeVar("T")
-Entry = LegacySession | LegacyMemory | Skipped | Failed
+LegacyEntry = LegacySession | LegacyMemory | Skipped | Failed
 Progress = Callable[[int], None]
-"""Told after each transaction how many rows have been dealt with so far."""
+"""Called after each transaction with the number of rows processed so far."""
 
 
 class LegacySource(Protocol):
-    """A claude-mem database as its reader streams it. `origin` is the same for every copy of the database."""
+    """A claude-mem database as its reader streams it. Every copy of a database has the same `origin`."""
 
     origin: str
 
     def sessions(self) -> Iterator[LegacySession | Skipped | Failed]:
-        """Return each session row's outcome."""
+        """Yield the outcome of each session row."""
 
     def memories(self) -> Iterator[LegacyMemory | Skipped | Failed]:
-        """Return each memory row's outcome."""
+        """Yield the outcome of each memory row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where rows go: `into` takes all of them, else `project_map` renames, else the legacy name is the project's."""
+    """Where rows go: all to `into` if given, else to the project in `project_map`, else to one of the legacy name."""
 
     project_map: Mapping[str, str] = field(default_factory=dict)
     into: str | None = None
 
     def name(self, legacy_project: str) -> str:
-        """Return the project that a legacy project's rows go to: an id, a slug or a name."""
+        """Return the target of a legacy project: an id, a slug or a name."""
         return self.into or self.project_map.get(legacy_project, legacy_project)
 
 
 @dataclass(frozen=True, slots=True)
 class RowWarning:
-    """What is odd about one legacy row: repaired, left out or failed."""
+    """What happened to an unusual legacy row: repaired, skipped or failed."""
 
     table: str
     id: LegacyId
@@ -90,7 +90,7 @@ class RowWarning:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many were made, were there already or are not wanted, and could not be brought in."""
+    """How many rows were created, skipped (already present or excluded), and failed."""
 
     created: int
     skipped: int
@@ -98,8 +98,8 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What an import did, or in a dry run would do. Every row is in exactly one of its noun's three counts."""
+class LegacyImportReport:
+    """What an import did, or would do in a dry run. Every row is in exactly one of the three counts of its noun."""
 
     origin: str
     dry_run: bool
@@ -115,11 +115,11 @@ def run(
     *,
     dry_run: bool,
     progress: Progress,
-) -> Report:
-    """Import sessions, then memories, with the projects that they need.
+) -> LegacyImportReport:
+    """Import sessions, then memories, and create the projects that they need.
 
-    A memory is known again by origin, table and row id in its project, and by its content. Killed and run again it
-    goes on where it stopped. A dry run writes nothing and counts the same.
+    Existing memories are recognised by origin, table and row id within their project, and by content. If killed, the
+    next run continues where it stopped. A dry run writes nothing, but its counts are the same.
     """
     caller.require(MEMORIES_WRITE)
     importing = _Import(database, caller, source.origin, destination, dry_run=dry_run)
@@ -134,13 +134,15 @@ def run(
 
 
 class _Import:
-    """One run: what it has found out so far, and what it has counted."""
+    """The state of one run: known projects and sessions, counts and warnings."""
 
     def __init__(
         self, database: Database, caller: Caller, origin: str, destination: Destination, *, dry_run: bool
     ) -> None:
         self._transaction = database.read if dry_run else database.write
-        self._target: Target = legacy_targets.Rehearsal(caller) if dry_run else legacy_targets.Store(caller)
+        self._target: ImportTarget = (
+            legacy_targets.DryRunTarget(caller) if dry_run else legacy_targets.DatabaseTarget(caller)
+        )
         self._caller = caller
         self._origin = origin
         self._destination = destination
@@ -151,36 +153,36 @@ class _Import:
         self._warnings: list[RowWarning] = []
 
     def take_sessions(self, batch: Sequence[LegacySession | Skipped | Failed]) -> None:
-        wanted = [entry for entry in batch if isinstance(entry, LegacySession)]
-        self._count_unwanted(batch)
+        kept = [entry for entry in batch if isinstance(entry, LegacySession)]
+        self._report_unusual(batch)
         with self._transaction() as connection:
-            for entry in wanted:
+            for entry in kept:
                 project_id = self._project(connection, entry.project)
-                begun = _start(entry, project_id, self._origin)
-                session_id, is_new = self._target.session(connection, begun, entry.completed_at_epoch_ms)
+                new = _new_session(entry, project_id, self._origin)
+                session_id, is_new = self._target.session(connection, new, entry.completed_at_epoch_ms)
                 self._sessions[entry.legacy_id] = (project_id, session_id)
                 self._count(entry, "created" if is_new else "skipped")
 
     def take_memories(self, batch: Sequence[LegacyMemory | Skipped | Failed]) -> None:
-        wanted = [entry for entry in batch if isinstance(entry, LegacyMemory)]
-        self._count_unwanted(batch)
+        kept = [entry for entry in batch if isinstance(entry, LegacyMemory)]
+        self._report_unusual(batch)
         created: Counter[str] = Counter()
         with self._transaction() as connection:
-            placed = [(entry, self._project(connection, entry.project)) for entry in wanted]
-            known = self._known(connection, placed)
-            for entry, project_id in placed:
+            targeted = [(entry, self._project(connection, entry.project)) for entry in kept]
+            known = self._known(connection, targeted)
+            for entry, project_id in targeted:
                 if (project_id, entry.legacy_table, entry.legacy_id) in known:
                     self._count(entry, "skipped")
                 elif self._add(connection, entry, project_id):
                     created[project_id] += 1
-            self._target.record(connection, created)
+            self._target.finish_batch(connection, created)
 
-    def report(self) -> Report:
+    def report(self) -> LegacyImportReport:
         counts = {
             noun: Counts(*(self._counted[noun, outcome] for outcome in ("created", "skipped", "failed")))
             for noun in NOUNS
         }
-        return Report(self._origin, self._dry_run, counts, tuple(self._warnings))
+        return LegacyImportReport(self._origin, self._dry_run, counts, tuple(self._warnings))
 
     def _add(self, connection: Connection, entry: LegacyMemory, project_id: str) -> bool:
         new = _new_memory(entry, project_id, self._session_in(project_id, entry.session_id))
@@ -194,34 +196,34 @@ class _Import:
         return is_new
 
     def _project(self, connection: Connection, legacy_project: str) -> str:
-        wanted = self._destination.name(legacy_project)
-        if wanted not in self._projects:
-            self._projects[wanted], is_new = self._target.project(connection, wanted)
+        name = self._destination.name(legacy_project)
+        if name not in self._projects:
+            self._projects[name], is_new = self._target.project(connection, name)
             self._counted["projects", "created" if is_new else "skipped"] += 1
-        return self._projects[wanted]
+        return self._projects[name]
 
     def _session_in(self, project_id: str, legacy_id: LegacyId | None) -> str | None:
-        """Return the memory's session unless the memory went to another project: no session spans two."""
+        """Return the session of a memory, or None if the memory went to another project: no session spans two."""
         if legacy_id is None:
             return None
         session_project_id, session_id = self._sessions.get(legacy_id, ("", ""))
         return session_id if session_project_id == project_id else None
 
     def _known(
-        self, connection: Connection, placed: Sequence[tuple[LegacyMemory, str]]
+        self, connection: Connection, targeted: Sequence[tuple[LegacyMemory, str]]
     ) -> set[tuple[str, str, LegacyId]]:
-        asked: defaultdict[tuple[str, str], dict[str, LegacyId]] = defaultdict(dict)
-        for entry, project_id in placed:
-            asked[project_id, entry.legacy_table][str(entry.legacy_id)] = entry.legacy_id
+        ids_by_table: defaultdict[tuple[str, str], dict[str, LegacyId]] = defaultdict(dict)
+        for entry, project_id in targeted:
+            ids_by_table[project_id, entry.legacy_table][str(entry.legacy_id)] = entry.legacy_id
         return {
-            (project_id, table, ids[found])
-            for (project_id, table), ids in asked.items()
-            for found in legacy_targets.known_ids(
+            (project_id, table, ids[known_id])
+            for (project_id, table), ids in ids_by_table.items()
+            for known_id in legacy_targets.known_ids(
                 connection, self._caller, project_id=project_id, origin=self._origin, table=table, legacy_ids=ids
             )
         }
 
-    def _count_unwanted(self, batch: Sequence[Entry]) -> None:
+    def _report_unusual(self, batch: Sequence[LegacyEntry]) -> None:
         for entry in batch:
             match entry:
                 case Skipped():
@@ -234,20 +236,20 @@ class _Import:
                     for message in entry.warnings:
                         self._warn(entry, message)
 
-    def _count(self, entry: Entry, outcome: Outcome) -> None:
+    def _count(self, entry: LegacyEntry, outcome: Outcome) -> None:
         kind = entry.kind if isinstance(entry, LegacyMemory) else ""
         self._counted[_NOUN_OF_KIND.get(kind) or _NOUN_OF_TABLE[entry.legacy_table], outcome] += 1
 
-    def _warn(self, entry: Entry, message: str) -> None:
+    def _warn(self, entry: LegacyEntry, message: str) -> None:
         self._warnings.append(RowWarning(entry.legacy_table, entry.legacy_id, message))
 
 
-def _start(entry: LegacySession, project_id: str, origin: str) -> Start:
-    # A session without the id that hooks know it by is known by where it came from.
-    nameless = f"{origin}:{entry.legacy_table}:{entry.legacy_id}" if entry.content_session_id is None else None
-    return Start(
+def _new_session(entry: LegacySession, project_id: str, origin: str) -> NewSession:
+    # A session without the id that hooks know it by is identified by its origin.
+    external_id = f"{origin}:{entry.legacy_table}:{entry.legacy_id}" if entry.content_session_id is None else None
+    return NewSession(
         project_id=project_id,
-        external_session_id=nameless,
+        external_session_id=external_id,
         content_session_id=entry.content_session_id,
         memory_session_id=entry.memory_session_id,
         platform_source=entry.platform_source,

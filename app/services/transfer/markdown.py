@@ -1,4 +1,4 @@
-"""An export for people: a project's memories as Markdown, by day, newest knowledge last."""
+"""A human-readable export: the memories of a project as Markdown, by day, newest last."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from app.services.transfer.transfer_records import MemoryRecord, ProjectRecord, 
 
 
 def lines(records: Iterable[Record]) -> Iterator[str]:
-    """Yield the text of an export, line by line; sessions and events are left out."""
+    """Yield the text of an export piece by piece; sessions and events are left out."""
     day = ""
     for record in records:
         if isinstance(record, ProjectRecord):
@@ -15,8 +15,8 @@ def lines(records: Iterable[Record]) -> Iterator[str]:
             yield f"# {_one_line(record.name)}\n\n"
         if isinstance(record, MemoryRecord):
             moment = datetime.fromtimestamp(record.created_at_epoch / 1000, UTC)
-            if (found := moment.strftime("%Y-%m-%d")) != day:
-                day = found
+            if (date := moment.strftime("%Y-%m-%d")) != day:
+                day = date
                 yield f"## {day}\n\n"
             yield from _memory(record, moment.strftime("%H:%M"))
 

@@ -1,6 +1,6 @@
-"""The lines of an export: one record each, tagged by `record`, in the order header, then project by project, then end.
+"""The lines of an export: one record each, tagged by `record`. Order: header, project by project, end.
 
-A project's line is followed by its sessions, events, memories with their sources, and which memory replaces which.
+A project is followed by its sessions, events, memories with their sources, and supersessions.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -16,7 +16,7 @@ VERSION: Final = 1
 _Id = Annotated[str, Meta(min_length=1, max_length=200)]
 _Label = Annotated[str, Meta(min_length=1, max_length=1_000)]
 _Text = Annotated[str, Meta(max_length=1_000_000)]
-_Words = Annotated[list[_Text], Meta(max_length=10_000)]
+_Strings = Annotated[list[_Text], Meta(max_length=10_000)]
 _EpochMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
 _Count = Annotated[int, Meta(ge=0)]
 _Integer = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -29,14 +29,14 @@ class _Record(
 
 
 class Header(_Record, frozen=True, kw_only=True, tag="header"):
-    """The first line: what this is, and in which version of the format."""
+    """The first line: the format and its version."""
 
     format: Literal["cmem-server-export"] = FORMAT
     version: int = VERSION
 
 
 class ProjectRecord(_Record, frozen=True, kw_only=True, tag="project"):
-    """A project; the lines up to the next project are its own."""
+    """A project; all lines up to the next project belong to it."""
 
     id: _Id
     name: _Label
@@ -67,7 +67,7 @@ class SessionRecord(_Record, frozen=True, kw_only=True, tag="session"):
 
 
 class EventRecord(_Record, frozen=True, kw_only=True, tag="event"):
-    """Something an agent did. `event_hash` is what makes it the same event."""
+    """Something an agent did. Events with the same `event_hash` are the same event."""
 
     id: _Id
     server_session_id: _Id | None
@@ -98,7 +98,7 @@ class SourceRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", fo
 
 
 class MemoryRecord(_Record, frozen=True, kw_only=True, tag="memory"):
-    """Something learned, with its sources. `dedup_scope` is the session within which equal content is one row."""
+    """A memory with its sources. `dedup_scope` is the session within which equal content is stored once."""
 
     id: _Id
     server_session_id: _Id | None
@@ -112,10 +112,10 @@ class MemoryRecord(_Record, frozen=True, kw_only=True, tag="memory"):
     subtitle: _Text | None
     text: _Text | None
     narrative: _Text | None
-    facts: _Words
-    concepts: _Words
-    files_read: _Words
-    files_modified: _Words
+    facts: _Strings
+    concepts: _Strings
+    files_read: _Strings
+    files_modified: _Strings
     metadata: dict[str, Any]
     platform_source: _Label
     created_at_epoch: _EpochMs
@@ -124,14 +124,14 @@ class MemoryRecord(_Record, frozen=True, kw_only=True, tag="memory"):
 
 
 class SupersessionRecord(_Record, frozen=True, kw_only=True, tag="supersession"):
-    """One memory of the project replaces another; both came before."""
+    """One memory of the project supersedes another; both are on earlier lines."""
 
     memory_id: _Id
     superseded_by: _Id
 
 
 class End(_Record, frozen=True, kw_only=True, tag="end"):
-    """The last line: a file without it was cut off."""
+    """The last line: a file without it is truncated."""
 
     projects: _Count
     sessions: _Count

@@ -12,7 +12,7 @@ import pytest
 
 from app.caller import Caller, server_owner
 from app.legacy import reader
-from app.legacy.shapes import LegacyMemory, Rules
+from app.legacy.shapes import LegacyMemory, ReaderOptions
 from app.services.identity import teams
 from app.services.memories import memories
 from app.services.projects import projects, sessions
@@ -44,8 +44,8 @@ def source(path):
 
 @pytest.fixture
 def run(database, caller, path):
-    def run_import(legacy: Path = path, *, dry_run: bool = False, **destination) -> legacy_import.Report:
-        with reader.opened(legacy, Rules()) as opened:
+    def run_import(legacy: Path = path, *, dry_run: bool = False, **destination) -> legacy_import.LegacyImportReport:
+        with reader.open_copy(legacy, ReaderOptions()) as opened:
             return legacy_import.run(
                 database, caller, opened, Destination(**destination), dry_run=dry_run, progress=lambda done: None
             )
@@ -204,7 +204,7 @@ def test_a_session_that_hooks_started_is_joined(run, source, database, caller, r
     source.execute("UPDATE sdk_sessions SET content_session_id = 'live', memory_session_id = NULL WHERE id = 1")
     ((project_id,),) = rows("SELECT id FROM projects")
     with database.write() as connection:
-        sessions.start(connection, caller, sessions.Start(project_id=project_id, content_session_id="live"))
+        sessions.start(connection, caller, sessions.NewSession(project_id=project_id, content_session_id="live"))
     assert run(into="archive").counts["sessions"] == Counts(created=0, skipped=1, failed=0)
 
 
@@ -320,7 +320,7 @@ def test_progress_reaches_the_number_of_rows(database, caller, path, source):
     for number in range(legacy_import.BATCH + 1):
         builders.add_observation(source, f"row {number}")
     reached: list[int] = []
-    with reader.opened(path, Rules()) as opened:
+    with reader.open_copy(path, ReaderOptions()) as opened:
         legacy_import.run(database, caller, opened, Destination(), dry_run=False, progress=reached.append)
     assert reached == [1, legacy_import.BATCH + 1, legacy_import.BATCH + 2]
 
@@ -330,7 +330,7 @@ import os, signal, sys
 from pathlib import Path
 from app.caller import server_owner
 from app.legacy import reader
-from app.legacy.shapes import LegacyMemory, Rules
+from app.legacy.shapes import LegacyMemory, ReaderOptions
 from app.services.identity import teams
 from app.services.transfer import legacy_import
 from app.store.database import Database
@@ -343,7 +343,7 @@ def die_half_way(done):
     if done > 600:
         os.kill(os.getpid(), signal.SIGKILL)
 
-with reader.opened(Path(sys.argv[2]), Rules()) as source:
+with reader.open_copy(Path(sys.argv[2]), ReaderOptions()) as source:
     legacy_import.run(database, caller, source, legacy_import.Destination(), dry_run=False, progress=die_half_way)
 """
 

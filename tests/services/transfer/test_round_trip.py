@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app.api.http import strict_json
 from app.caller import MEMORIES_WRITE, Caller, server_owner
 from app.errors import Forbidden, Invalid
 from app.services.identity import teams
 from app.services.memories import memories
 from app.services.projects import projects
+from app.services.shared import strict_json
 from app.services.transfer import exporting, importing, markdown, ndjson
 from app.services.transfer.transfer_records import Record
 from app.store.database import Database
+from tests.databases import Databases, database_url
 from tests.services import everything
-from tests.stores import Stores, of_folder
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -40,19 +40,19 @@ def new_team(database: Database, name: str) -> Caller:
 
 def taken_out(database: Database, caller: Caller, project_id: str | None = None) -> bytes:
     with database.read() as connection:
-        wanted = exporting.chosen(connection, caller, project_id)
+        wanted = exporting.select_projects(connection, caller, project_id)
     return b"".join(exporting.chunks(database, caller, wanted))
 
 
-def brought_in(database: Database, caller: Caller, pieces: Iterable[bytes], **options) -> importing.Report:
+def brought_in(database: Database, caller: Caller, pieces: Iterable[bytes], **options) -> importing.ImportSummary:
     run = importing.Import(database, caller, **options)
     try:
         batches = ndjson.Batches(lambda line: strict_json.decode(line, Record), run.report)
         for piece in pieces:
             for batch in batches.feed(piece):
-                run.take(batch)
+                run.import_batch(batch)
         for batch in batches.rest():
-            run.take(batch)
+            run.import_batch(batch)
         return run.finish()
     finally:
         run.close()
@@ -79,11 +79,11 @@ def test_an_export_comes_back_with_other_ids_and_nothing_else_different(database
     assert set(_ID.findall(second.decode())) & set(_ID.findall(first.decode())) == set()
 
 
-def test_with_kept_ids_nothing_at_all_differs(database: Database, caller: Caller, stores: Stores, tmp_path: Path):
+def test_with_kept_ids_nothing_at_all_differs(database: Database, caller: Caller, databases: Databases, tmp_path: Path):
     """Into another server, with an empty team."""
     everything.fill(database, caller, rows=500)
     first = taken_out(database, caller)
-    with of_folder(stores, tmp_path / "other") as url, closing(Database(url)) as elsewhere:
+    with database_url(databases, tmp_path / "other") as url, closing(Database(url)) as elsewhere:
         other = new_team(elsewhere, "b")
         report = brought_in(elsewhere, other, [first], keep_ids=True)
 
@@ -131,7 +131,7 @@ def test_deleted_memories_are_not_taken_out(database: Database, caller: Caller):
     """Deleted is deleted."""
     project_id = everything.fill(database, caller, rows=3)
     with database.read() as connection:
-        wanted = exporting.chosen(connection, caller, project_id)
+        wanted = exporting.select_projects(connection, caller, project_id)
     ids = [record.id for record in exporting.records(database, caller, wanted) if hasattr(record, "kind")]
     with database.write() as connection:
         memories.remove(connection, caller, ids[0], precondition=lambda _: True)
@@ -155,8 +155,8 @@ def test_a_line_that_is_damaged_fails_alone(database: Database, caller: Caller):
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (lambda export: b"", "the file ends early"),
-        (lambda export: export[: len(export) // 2], "the file ends early"),
+        (lambda export: b"", "the file is truncated"),
+        (lambda export: export[: len(export) // 2], "the file is truncated"),
         (lambda export: b"not an export\n" + export, "the first line must be its header"),
         (lambda export: export.replace(b'"version":1', b'"version":2', 1), "newer than 1"),
         (lambda export: export.split(b"\n", 1)[1], "the first line must be its header"),
@@ -235,7 +235,7 @@ def test_markdown_is_for_people(database: Database, caller: Caller):
     """Days, titles, facts and files, and no ids."""
     everything.fill(database, caller, rows=5)
     with database.read() as connection:
-        wanted = exporting.chosen(connection, caller, None)
+        wanted = exporting.select_projects(connection, caller, None)
 
     text = "".join(markdown.lines(exporting.records(database, caller, wanted)))
 
