@@ -1,1 +1,1 @@
-"""Reads a claude-mem database of any age. Knows nothing of this product but the shapes it returns."""
+"""Reads a claude-mem database of any version. Knows nothing of this product but the shapes it returns."""

@@ -1,4 +1,4 @@
-"""The stable identity of a claude-mem database: a copy of it, and a copy that has grown since, are the same origin."""
+"""The stable identity of a claude-mem database, which all its copies share, even if they have grown since."""
 
 import hashlib
 import json
@@ -19,21 +19,22 @@ _LATER_LANDMARKS = (
 
 
 def identify(connection: sqlite3.Connection) -> str:
-    """Name the database by its oldest rows: `claude-mem:` and 32 hex digits.
+    """Return `claude-mem:` and 32 hex digits, derived from the oldest rows of the database.
 
-    Two people's databases differ in the moment of their making, in their first session, and in their first
-    observation; none of the three changes while a database grows. Prompts and summaries speak only for a file that
-    has neither sessions nor observations.
+    Two databases differ in their creation time, their first session and their first observation, and none of these
+    changes while a database grows. Prompts and summaries are used only if it has neither sessions nor observations.
     """
-    marks = [mark for table, columns in _LANDMARKS if (mark := _oldest(connection, table, columns))]
-    if not any(mark[0] != "schema_versions" for mark in marks):
-        marks += [mark for table, columns in _LATER_LANDMARKS if (mark := _oldest(connection, table, columns))]
-    digest = hashlib.sha256(json.dumps(marks, ensure_ascii=True).encode()).hexdigest()
+    landmarks = [landmark for table, columns in _LANDMARKS if (landmark := _oldest(connection, table, columns))]
+    if not any(landmark[0] != "schema_versions" for landmark in landmarks):
+        landmarks += [
+            landmark for table, columns in _LATER_LANDMARKS if (landmark := _oldest(connection, table, columns))
+        ]
+    digest = hashlib.sha256(json.dumps(landmarks, ensure_ascii=True).encode()).hexdigest()
     return f"claude-mem:{digest[:32]}"
 
 
 def _oldest(connection: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list[str | None] | None:
     row = next(tables.rows(connection, table), None)
-    if not isinstance(row, tables.Row):
+    if not isinstance(row, tables.LegacyRow):
         return None
     return [table, *(row.text(column) for column in columns)]

@@ -1,6 +1,6 @@
 """Opens a claude-mem database and streams its sessions and memories, each row as one outcome.
 
-Knows which rows belong together and which are wanted; leaves files to snapshot, SQL to tables, columns to meaning.
+Decides which rows belong together and which to skip. Files belong to snapshot, SQL to tables, columns to row_mapping.
 """
 
 import contextlib
@@ -22,22 +22,22 @@ from app.legacy.shapes import (
     LegacyId,
     LegacyMemory,
     LegacySession,
-    Rules,
+    ReaderOptions,
     Skipped,
 )
 
 
 class NotClaudeMem(Exception):
-    """The file is no SQLite database, or holds none of claude-mem's tables."""
+    """The file is not an SQLite database, or has none of claude-mem's tables."""
 
 
 class LegacyDatabase:
-    """A private copy of a claude-mem database, open for reading. `origin` names the database it was copied from."""
+    """A private copy of a claude-mem database, open for reading. `origin` identifies the original."""
 
-    def __init__(self, connection: sqlite3.Connection, rules: Rules) -> None:
+    def __init__(self, connection: sqlite3.Connection, options: ReaderOptions) -> None:
         self.origin = origin.identify(connection)
         self._connection = connection
-        self._rules = rules
+        self._options = options
         self._projects = _project_names(connection)
         self._sessions = _SessionIndex()
         for entry in self._read_sessions():
@@ -45,13 +45,13 @@ class LegacyDatabase:
                 self._sessions.add(entry)
 
     def count(self, table: str) -> int:
-        """The number of rows in one of claude-mem's tables, 0 when it is absent or damaged."""
+        """Return the number of rows in one of claude-mem's tables, 0 if it is absent or damaged."""
         with contextlib.suppress(sqlite3.DatabaseError):
             return tables.count(self._connection, table)
         return 0
 
     def sessions(self) -> Iterator[LegacySession | Skipped | Failed]:
-        """Every session, table by table in its original order."""
+        """Yield every session, table by table in its original order."""
         for entry in self._read_sessions():
             if isinstance(entry, LegacySession) and self._is_internal(entry.project):
                 yield Skipped(entry.legacy_table, entry.legacy_id, "internal to claude-mem")
@@ -59,9 +59,9 @@ class LegacyDatabase:
                 yield entry
 
     def memories(self) -> Iterator[LegacyMemory | Skipped | Failed]:
-        """Every prompt, observation, summary and memory item, table by table in its original order.
+        """Yield every prompt, observation, summary and memory item, table by table in its original order.
 
-        Needs memory for the sessions alone, however many rows there are.
+        Memory use grows with the number of sessions only.
         """
         for table in MEMORY_TABLES:
             yield from self._memories_of(table)
@@ -77,14 +77,14 @@ class LegacyDatabase:
                 previous_ms = entry.started_at_epoch_ms
                 yield entry
 
-    def _rows(self, table: str) -> Iterator[tables.Row | Failed]:
+    def _rows(self, table: str) -> Iterator[tables.LegacyRow | Failed]:
         for row in tables.rows(self._connection, table):
-            if isinstance(row, tables.Row) and (project_id := row.text("project_id")):
+            if isinstance(row, tables.LegacyRow) and (project_id := row.text("project_id")):
                 row.supply("project", self._projects.get(project_id, project_id))
             yield row
 
     def _memories_of(self, table: str) -> Iterator[LegacyMemory | Skipped | Failed]:
-        repeats = _Repeats(self._connection)
+        duplicates = _Duplicates(self._connection)
         previous_ms = 0
         for row in self._rows(table):
             if isinstance(row, Failed):
@@ -92,13 +92,13 @@ class LegacyDatabase:
                 continue
             entry = row_mapping.memory(row, self._sessions.of(row), previous_ms=previous_ms)
             previous_ms = entry.created_at_epoch_ms
-            reason = self._reason_to_skip(row, entry, repeats)
+            reason = self._reason_to_skip(row, entry, duplicates)
             yield Skipped(table, row.legacy_id, reason) if reason else entry
 
-    def _reason_to_skip(self, row: tables.Row, entry: LegacyMemory, repeats: "_Repeats") -> str | None:
+    def _reason_to_skip(self, row: tables.LegacyRow, entry: LegacyMemory, duplicates: "_Duplicates") -> str | None:
         if self._is_internal(entry.project):
             return "internal to claude-mem"
-        if row.text("origin_device_id") and not self._rules.other_devices:
+        if row.text("origin_device_id") and not self._options.other_devices:
             return "copied from another device"
         if row_mapping.is_empty(entry):
             return "empty"
@@ -106,21 +106,21 @@ class LegacyDatabase:
         if observation_id is not None and tables.holds(self._connection, OBSERVATIONS, observation_id):
             return f"a copy of observation {observation_id}"
         if row.table == OBSERVATIONS:
-            first_id = repeats.first_id(row)
-            return None if first_id == row.legacy_id else f"repeats row {first_id}"
+            first_id = duplicates.first_id(row)
+            return None if first_id == row.legacy_id else f"duplicate of row {first_id}"
         return None
 
     def _is_internal(self, project: str) -> bool:
-        return project == INTERNAL_PROJECT and not self._rules.internal
+        return project == INTERNAL_PROJECT and not self._options.internal
 
 
 def _project_names(connection: sqlite3.Connection) -> dict[str, str]:
-    rows = [row for row in tables.rows(connection, SERVER_PROJECTS) if isinstance(row, tables.Row)]
+    rows = [row for row in tables.rows(connection, SERVER_PROJECTS) if isinstance(row, tables.LegacyRow)]
     return {str(row.legacy_id): name for row in rows if (name := row.text("name"))}
 
 
 class _SessionIndex:
-    """Finds the session of a memory row. Of sessions that share an id, the oldest answers to it."""
+    """Finds the session of a memory row. If several sessions share an id, the oldest is used."""
 
     def __init__(self) -> None:
         self._by_id: dict[LegacyId, row_mapping.SessionKey] = {}
@@ -137,7 +137,7 @@ class _SessionIndex:
         if session.content_session_id:
             self._by_content_id.setdefault(session.content_session_id, key)
 
-    def of(self, row: tables.Row) -> row_mapping.SessionKey | None:
+    def of(self, row: tables.LegacyRow) -> row_mapping.SessionKey | None:
         return (
             self._by_id.get(row.number("session_db_id") or row.text("server_session_id") or "")
             or self._by_memory_id.get(row.text("memory_session_id") or "")
@@ -145,43 +145,43 @@ class _SessionIndex:
         )
 
 
-class _Repeats:
-    """Remembers each observation's identity in a temporary table, so that memory does not grow with the rows."""
+class _Duplicates:
+    """Stores the identity of each observation in a temporary table, so that memory does not grow with the rows."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         connection.execute("DROP TABLE IF EXISTS temp.seen")
         connection.execute("CREATE TEMP TABLE seen (identity BLOB PRIMARY KEY, id) WITHOUT ROWID")
 
-    def first_id(self, row: tables.Row) -> LegacyId:
-        """The id of the first row that was the same, this row's own when it is new."""
+    def first_id(self, row: tables.LegacyRow) -> LegacyId:
+        """Return the id of the first row with the same identity, which is the row's own id if it is new."""
         key = row_mapping.identity(row)
         added = self._connection.execute("INSERT OR IGNORE INTO temp.seen VALUES (?, ?)", (key, row.legacy_id))
         if added.rowcount:
             return row.legacy_id
-        found: tuple[LegacyId] = self._connection.execute(
+        first: tuple[LegacyId] = self._connection.execute(
             "SELECT id FROM temp.seen WHERE identity = ?", (key,)
         ).fetchone()
-        return found[0]
+        return first[0]
 
 
 @contextlib.contextmanager
-def opened(path: Path, rules: Rules) -> Iterator[LegacyDatabase]:
-    """Open a private copy of the claude-mem database at `path`; the copy goes when the block ends.
+def open_copy(path: Path, options: ReaderOptions) -> Iterator[LegacyDatabase]:
+    """Open a private copy of the claude-mem database at `path`; it is deleted at the end of the block.
 
-    Raises OSError when the file cannot be read, NotClaudeMem when it is something else, snapshot.SourceBusy when a
-    program keeps it changing.
+    Raises OSError if the file cannot be read, NotClaudeMem if it is something else, and snapshot.SourceBusy if another
+    program keeps changing it.
     """
     with tempfile.TemporaryDirectory(prefix="claude-mem-") as folder, contextlib.ExitStack() as stack:
         try:
             connection = stack.enter_context(contextlib.closing(_copy_of(path, Path(folder))))
-            found = tables.names(connection)
-            _forget_name(connection, Path(folder))
+            names = tables.names(connection)
+            _unlink_copy(connection, Path(folder))
         except sqlite3.DatabaseError as cause:
             raise NotClaudeMem(f"{path} is not a readable SQLite database: {cause}") from cause
-        if not found & {SESSIONS, *KIND_OF_TABLE}:
-            raise NotClaudeMem(f"{path} holds none of claude-mem's tables")
-        yield LegacyDatabase(connection, rules)
+        if not names & {SESSIONS, *KIND_OF_TABLE}:
+            raise NotClaudeMem(f"{path} has none of claude-mem's tables")
+        yield LegacyDatabase(connection, options)
 
 
 def _copy_of(path: Path, folder: Path) -> sqlite3.Connection:
@@ -190,9 +190,9 @@ def _copy_of(path: Path, folder: Path) -> sqlite3.Connection:
     return connection
 
 
-def _forget_name(connection: sqlite3.Connection, folder: Path) -> None:
-    """Unlink the open copy: an import that is killed then leaves nobody's memory in a temporary folder."""
-    connection.execute("PRAGMA journal_mode = delete")  # takes the log in, so that the file is all there is
+def _unlink_copy(connection: sqlite3.Connection, folder: Path) -> None:
+    """Unlink the open copy, so that a killed import leaves no private data in a temporary folder."""
+    connection.execute("PRAGMA journal_mode = delete")  # checkpoints the WAL, so that the data is in one file
     with contextlib.suppress(PermissionError):  # Windows keeps the name of an open file
         for file in folder.iterdir():
             file.unlink()

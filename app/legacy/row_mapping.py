@@ -1,4 +1,4 @@
-"""What the columns of a claude-mem row mean: one function for each table. Knows single rows, no SQL."""
+"""Maps the columns of a claude-mem row to fields, with one function per table. Knows single rows, no SQL."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -17,23 +17,23 @@ from app.legacy.shapes import (
     LegacyMemory,
     LegacySession,
 )
-from app.legacy.tables import Row
+from app.legacy.tables import LegacyRow
 
 _LIST_SEPARATORS = "|\n,"
-_SENTENCE_SEPARATORS = "|\n"  # a fact is a sentence: its commas are its own
+_SENTENCE_SEPARATORS = "|\n"  # a fact is a sentence, which may contain commas
 _TITLE_LENGTH = 120
 _SUMMARY_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 _MARKED_AS_HASHLESS = "__null_migration_"
-_NOT_KEPT = frozenset(
+_DROPPED_COLUMNS = frozenset(
     {
         "id",
-        "memory_session_id",  # pointers, kept by name only where they lead nowhere
+        "memory_session_id",  # references; kept only if they are dangling
         "content_session_id",
         "session_db_id",
         "server_session_id",
         "project_id",
         "legacy_observation_id",
-        "user_prompt",  # also a row of its own, which can be deleted
+        "user_prompt",  # also a row of its own, which the user may have deleted
         "content_hash",
         "created_at",
         "started_at",
@@ -44,12 +44,12 @@ _NOT_KEPT = frozenset(
         "sync_rev",
     }
 )
-"""Columns that say nothing about a memory once it is here; whatever else has no field goes to the metadata."""
+"""Columns that mean nothing outside claude-mem; all others without a field of their own go to the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """What a memory takes from its session. `project` and the start time stand in where the memory has none."""
+    """What a memory takes from its session. `project` and the start time are defaults for a memory without them."""
 
     legacy_id: LegacyId
     project: str
@@ -57,8 +57,8 @@ class SessionKey:
     started_at_epoch_ms: int
 
 
-def session(row: Row, *, previous_ms: int) -> LegacySession:
-    """Read a row of a session table; one without any time gets that of the row before it."""
+def session(row: LegacyRow, *, previous_ms: int) -> LegacySession:
+    """Map a row of a session table. `previous_ms`, the time of the row before it, is the default for its own."""
     return LegacySession(
         legacy_table=row.table,
         legacy_id=row.legacy_id,
@@ -75,8 +75,8 @@ def session(row: Row, *, previous_ms: int) -> LegacySession:
     )
 
 
-def memory(row: Row, key: SessionKey | None, *, previous_ms: int) -> LegacyMemory:
-    """Read a row of one of the memory tables; `key` is its session, None for an orphan."""
+def memory(row: LegacyRow, key: SessionKey | None, *, previous_ms: int) -> LegacyMemory:
+    """Map a row of a memory table. `key` is its session, None for an orphan."""
     fields = _FIELDS[row.table](row)
     project = _project(row, key)
     fallback_ms = key.started_at_epoch_ms if key else previous_ms
@@ -94,11 +94,11 @@ def memory(row: Row, key: SessionKey | None, *, previous_ms: int) -> LegacyMemor
     )
 
 
-def identity(row: Row) -> bytes:
-    """What makes an observation the same as another for claude-mem: its session, and its content hash.
+def identity(row: LegacyRow) -> bytes:
+    """Return the identity of an observation by claude-mem's own rule: its session and its content hash.
 
-    Rows from before that hash get it computed, by claude-mem's own rule: SHA-256 over session, title and narrative,
-    joined by NUL, its first 16 hex digits. A row with neither title nor narrative is told by its other words.
+    For rows older than that hash it is computed: the first 16 hex digits of SHA-256 over session, title and narrative,
+    joined by NUL. Without title and narrative, the other texts are hashed.
     """
     session_id = row.text("memory_session_id") or ""
     stored = row.text("content_hash")
@@ -111,11 +111,11 @@ def identity(row: Row) -> bytes:
 
 
 def is_empty(entry: LegacyMemory) -> bool:
-    """Say whether nothing in it could be read or found."""
+    """Say whether a memory has no searchable text."""
     return not (entry.title or entry.subtitle or entry.text or entry.narrative or entry.facts or entry.concepts)
 
 
-def _observation(row: Row) -> dict[str, Any]:
+def _observation(row: LegacyRow) -> dict[str, Any]:
     return {
         "type": row.text("type") or "observation",
         "title": row.text("title"),
@@ -129,7 +129,7 @@ def _observation(row: Row) -> dict[str, Any]:
     }
 
 
-def _summary(row: Row) -> dict[str, Any]:
+def _summary(row: LegacyRow) -> dict[str, Any]:
     parts = [(name, content) for name in _SUMMARY_PARTS if (content := row.text(name))]
     return {
         "type": "summary",
@@ -140,11 +140,11 @@ def _summary(row: Row) -> dict[str, Any]:
     }
 
 
-def _prompt(row: Row) -> dict[str, Any]:
+def _prompt(row: LegacyRow) -> dict[str, Any]:
     return {"type": "prompt", "text": row.text("prompt_text")}
 
 
-_FIELDS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
+_FIELDS: Mapping[str, Callable[[LegacyRow], dict[str, Any]]] = {
     OBSERVATIONS: _observation,
     SUMMARIES: _summary,
     PROMPTS: _prompt,
@@ -152,7 +152,7 @@ _FIELDS: Mapping[str, Callable[[Row], dict[str, Any]]] = {
 }
 
 
-def _stored_kind(row: Row) -> Kind:
+def _stored_kind(row: LegacyRow) -> Kind:
     match row.text("kind"):
         case "summary" | "prompt" | "manual" as kind:
             return kind
@@ -167,35 +167,35 @@ def _first_line(content: str | None) -> str | None:
     return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1].rstrip() + "…"
 
 
-def _project(row: Row, key: SessionKey | None) -> str:
+def _project(row: LegacyRow, key: SessionKey | None) -> str:
     named = row.text("merged_into_project") or row.text("project")
     if named:
         return named.strip()
     fallback = key.project if key else UNKNOWN_PROJECT
-    # A prompt never names a project: it has that of its session, and only an orphan is worth a word.
+    # Prompts never name a project but take that of their session, so only an orphan gets a warning.
     if row.table != PROMPTS or not key:
-        row.warnings.append(f"project: none is named, so it goes to {fallback}")
+        row.warnings.append(f"project: missing, assigned to {fallback}")
     return fallback
 
 
-def _time(row: Row, fallback_ms: int, *columns: str) -> int:
+def _time(row: LegacyRow, fallback_ms: int, *columns: str) -> int:
     moment = row.moment(*columns)
     if moment is None:
-        row.warnings.append(f"{columns[0]}: no time, so that of its session or of the row before it is taken")
+        row.warnings.append(f"{columns[0]}: missing, taken from the session or the previous row")
     return fallback_ms if moment is None else moment
 
 
-def _metadata(row: Row, **more: str) -> dict[str, Any]:
+def _metadata(row: LegacyRow, **more: str) -> dict[str, Any]:
     metadata = row.mapping("metadata")
-    kept = {**row.rest(_NOT_KEPT), **row.unreadable, **more}
+    kept = {**row.rest(_DROPPED_COLUMNS), **row.unreadable, **more}
     return {**metadata, "claudeMem": kept} if kept else metadata
 
 
-def _lost_session(row: Row, key: SessionKey | None, project: str) -> dict[str, str]:
-    """Name the session that the memory cannot be joined to: there is none, or it stayed in another project."""
+def _lost_session(row: LegacyRow, key: SessionKey | None, project: str) -> dict[str, str]:
+    """Return the id of the session that the memory cannot be linked to: it is missing, or in another project."""
     if key and key.project == project:
         return {}
     name = row.text("memory_session_id") or row.text("content_session_id") or row.text("server_session_id")
     if key is None:
-        row.warnings.append(f"session: {name} is not in this database" if name else "session: none is named")
+        row.warnings.append(f"session: {name} is not in this database" if name else "session: missing")
     return {"session": name} if name else {}

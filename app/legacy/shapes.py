@@ -1,4 +1,4 @@
-"""What a claude-mem database holds, as frozen values in this product's words. Knows no SQL."""
+"""The contents of a claude-mem database as frozen values, in this product's terms. Knows no SQL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 Kind = Literal["observation", "summary", "prompt", "manual"]
 LegacyId = int | str
-"""What names a row in its table: a number, and in the server's tables a text. No session has both."""
+"""The id of a row in its table: a number, or a text in the server's tables."""
 
 SESSIONS = "sdk_sessions"
 OBSERVATIONS = "observations"
@@ -17,24 +17,24 @@ SERVER_MEMORIES = "memory_items"
 SERVER_PROJECTS = "projects"
 
 KIND_OF_TABLE: Mapping[str, Kind] = {PROMPTS: "prompt", OBSERVATIONS: "observation", SUMMARIES: "summary"}
-"""The tables that hold one kind of memory each, in reading order: of equal times, the prompt came first."""
+"""The tables with one kind of memory each, in reading order: prompts come first among rows of equal time."""
 
 SESSION_TABLES = (SESSIONS, SERVER_SESSIONS)
 MEMORY_TABLES = (*KIND_OF_TABLE, SERVER_MEMORIES)
-"""What newer versions of claude-mem keep for their own server, in the same file, comes after the older tables."""
+"""The tables of claude-mem's own server, which newer versions keep in the same file, are read last."""
 
 UNKNOWN_PROJECT = "unknown-project"
-"""Where a row goes that names no project and has no session: claude-mem's own word for it."""
+"""The project of a row that has neither a project nor a session: claude-mem's own name for it."""
 
 INTERNAL_PROJECT = "observer-sessions"
-"""The project in which claude-mem keeps its observer's own sessions; nothing in it is for people."""
+"""The project of claude-mem's own observer sessions, which are of no use to people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Which rows are wanted beyond the plain ones.
+class ReaderOptions:
+    """Which rows to include.
 
-    `internal` brings in the rows of claude-mem's own observer. `other_devices` brings in rows that a sync copied from
+    `internal` includes the rows of claude-mem's own observer. `other_devices` includes rows that a sync copied from
     another device; without it they are left to the import of that device's database.
     """
 
@@ -44,7 +44,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class LegacySession:
-    """A row of a session table. Times are epoch milliseconds; `warnings` say what had to be repaired."""
+    """A row of a session table. Times are epoch milliseconds; `warnings` list the repairs."""
 
     legacy_table: str
     legacy_id: LegacyId
@@ -64,8 +64,8 @@ class LegacySession:
 class LegacyMemory:
     """A row of one of the memory tables.
 
-    `session_id` is the legacy id of its session, None for an orphan; that session may belong to another project than
-    the memory, when the memory's project was merged. `metadata` keeps under `claudeMem` what has no field of its own.
+    `session_id` is the legacy id of its session, None for an orphan; after a project merge, the session may belong
+    to another one. `metadata` has everything without a field of its own under `claudeMem`.
     """
 
     kind: Kind
@@ -90,7 +90,7 @@ class LegacyMemory:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that the rules leave out, and why."""
+    """A row that is left out, and why."""
 
     legacy_table: str
     legacy_id: LegacyId

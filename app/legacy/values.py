@@ -1,6 +1,6 @@
-"""Turns what stands in a claude-mem column into what its writer meant. Pure functions on values.
+"""Converts the values of claude-mem columns into what their writer meant. Pure functions.
 
-Each returns the value and, where it had to guess, a sentence that says so.
+Each returns the value and, if it had to guess, a warning.
 """
 
 import json
@@ -15,9 +15,9 @@ _NUL_OR_SURROGATE = re.compile("[\x00\ud800-\udfff]")
 
 
 def clean(value: Any) -> Any:
-    """The same JSON value as any store can hold it: no NUL, U+FFFD for lone surrogates, huge integers as text."""
+    """Return a JSON value that any database can store: no NUL, U+FFFD for lone surrogates, huge integers as text."""
     if isinstance(value, str):
-        return _NUL_OR_SURROGATE.sub(lambda found: "" if found[0] == "\x00" else "�", value)
+        return _NUL_OR_SURROGATE.sub(lambda match: "" if match[0] == "\x00" else "�", value)
     if isinstance(value, list):
         return [clean(item) for item in value]
     if isinstance(value, dict):
@@ -26,7 +26,7 @@ def clean(value: Any) -> Any:
 
 
 def text(value: object) -> str | None:
-    """A column's text, None when it is blank."""
+    """Return the text of a value, or None if it is blank."""
     if value is None:
         return None
     content: str = clean(value.decode(errors="replace") if isinstance(value, bytes) else str(value))
@@ -34,10 +34,10 @@ def text(value: object) -> str | None:
 
 
 def epoch_ms(value: object) -> tuple[int | None, str | None]:
-    """A point in time in epoch milliseconds, from seconds, milliseconds, microseconds or ISO 8601.
+    """Return a time in epoch milliseconds, from seconds, milliseconds, microseconds or ISO 8601, or None.
 
-    None for what is no time. A number's unit is told by its size: 1e11 is the year 5138 in seconds and 1973 in
-    milliseconds. A time without a zone is UTC.
+    The unit of a number follows from its size: 1e11 is the year 5138 in seconds and 1973 in milliseconds. A time
+    without a zone is UTC.
     """
     content = text(value)
     if content is None:
@@ -60,7 +60,7 @@ def _from_iso(content: str) -> tuple[int | None, str | None]:
     try:
         moment = datetime.fromisoformat(content)
     except ValueError:
-        return None, f"the time {content[:40]!r} is not readable"
+        return None, f"the time {content[:40]!r} cannot be parsed"
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     milliseconds = round(moment.timestamp() * 1000)
@@ -70,9 +70,9 @@ def _from_iso(content: str) -> tuple[int | None, str | None]:
 
 
 def strings(value: object, *, separators: str) -> tuple[tuple[str, ...], str | None]:
-    """The items of a column that should hold a JSON array of strings.
+    """Return the items of a value that should be a JSON array of strings.
 
-    Text that is no JSON is split at the first of `separators` that occurs in it, else it is one item.
+    Other text is split at the first of `separators` that occurs in it; without any it is a single item.
     """
     content = text(value)
     if content is None:
@@ -95,20 +95,20 @@ def _items(parsed: list[Any]) -> tuple[tuple[str, ...], str | None]:
     items = [
         item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in parsed if item is not None
     ]
-    warning = None if all(isinstance(item, str) for item in parsed) else "an array that holds more than text"
-    return _tidy(clean(items)), warning
+    warning = None if all(isinstance(item, str) for item in parsed) else "an array that does not hold only strings"
+    return _stripped(clean(items)), warning
 
 
 def _from_damaged(content: str, separators: str) -> tuple[tuple[str, ...], str | None]:
     if content.startswith("["):
-        return _from_cut_array(content, separators), "a damaged JSON array, read as far as it goes"
+        return _from_truncated_array(content, separators), "a damaged JSON array, read as far as possible"
     for separator in separators:
         if separator in content:
-            return _tidy(content.split(separator)), "a plain list instead of JSON"
-    return _tidy([content]), "plain text instead of JSON"
+            return _stripped(content.split(separator)), "a plain list instead of JSON"
+    return _stripped([content]), "plain text instead of JSON"
 
 
-def _from_cut_array(content: str, separators: str) -> tuple[str, ...]:
+def _from_truncated_array(content: str, separators: str) -> tuple[str, ...]:
     for ending in ("]", '"]'):
         try:
             items, _ = _items(json.loads(content.rstrip(", ") + ending))
@@ -117,17 +117,17 @@ def _from_cut_array(content: str, separators: str) -> tuple[str, ...]:
         return items
     quoted = _QUOTED.findall(content)
     if quoted:
-        return _tidy(quoted)
+        return _stripped(quoted)
     bare, _ = _from_damaged(content.strip("[] "), separators)
     return bare
 
 
-def _tidy(items: list[str]) -> tuple[str, ...]:
+def _stripped(items: list[str]) -> tuple[str, ...]:
     return tuple(stripped for item in items if (stripped := item.strip()))
 
 
 def mapping(value: object) -> tuple[dict[str, Any], str | None]:
-    """The object of a column that should hold JSON; what is no object is kept under the key `raw`."""
+    """Return the object of a value that should be JSON; anything else is kept under the key `raw`."""
     content = text(value)
     if content is None:
         return {}, None

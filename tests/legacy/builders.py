@@ -1,4 +1,4 @@
-"""Builds databases in the shapes that claude-mem has had over the years, row by row."""
+"""Builds databases in the schemas that claude-mem has had over the years, row by row."""
 
 import sqlite3
 from pathlib import Path
@@ -23,7 +23,7 @@ CURRENT = {
         prompt_number INTEGER, prompt_text TEXT, created_at TEXT, created_at_epoch INTEGER, origin_device_id TEXT,
         origin_local_id TEXT""",
 }
-"""The newest documented shape."""
+"""The newest documented schema."""
 
 FIRST = {
     "schema_versions": CURRENT["schema_versions"],
@@ -33,7 +33,7 @@ FIRST = {
     "observations": """id INTEGER PRIMARY KEY AUTOINCREMENT, sdk_session_id TEXT NOT NULL, project TEXT NOT NULL,
         text TEXT NOT NULL, type TEXT NOT NULL, created_at TEXT NOT NULL, created_at_epoch INTEGER NOT NULL""",
 }
-"""The shape of the first releases: other names, free text only, no prompts and no summaries yet."""
+"""The schema of the first releases: other column names, free text only, no prompts or summaries yet."""
 
 SERVER = {
     "projects": "id TEXT PRIMARY KEY, name TEXT NOT NULL, slug TEXT, created_at_epoch INTEGER",
@@ -54,7 +54,7 @@ MARCH = 1_772_439_300_000
 
 
 def create(path: Path, shape: dict[str, str] = CURRENT) -> sqlite3.Connection:
-    """Make a database with these tables in WAL mode, every statement its own commit."""
+    """Create a database with these tables in WAL mode; every statement commits."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = wal")
     for table, columns in shape.items():
@@ -113,7 +113,7 @@ def add_summary(connection: sqlite3.Connection, request: str | None, **columns: 
 
 
 def sample(path: Path) -> Path:
-    """Make a small database with one session, an observation, a summary and a prompt, and return its path."""
+    """Create a small database with one session, an observation, a summary and a prompt; return its path."""
     connection = create(path)
     add_session(connection)
     add_observation(connection, "Retry storm")

@@ -1,4 +1,4 @@
-"""When two files are the same database, and when they are not."""
+"""Which files count as the same database."""
 
 import shutil
 import sqlite3
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from app.legacy import reader
-from app.legacy.shapes import Rules
+from app.legacy.shapes import ReaderOptions
 from tests.legacy import builders
 
 
 def origin_of(path: Path) -> str:
-    with reader.opened(path, Rules()) as database:
+    with reader.open_copy(path, ReaderOptions()) as database:
         return database.origin
 
 
@@ -32,8 +32,8 @@ def change(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-def test_a_copy_is_the_same_origin(sample, copy):
-    """The name and place of the file do not matter."""
+def test_copy_has_the_same_origin(sample, copy):
+    """The name and location of the file do not matter."""
     assert origin_of(copy) == origin_of(sample)
 
 
@@ -48,8 +48,8 @@ def test_a_copy_is_the_same_origin(sample, copy):
         "DELETE FROM user_prompts",
     ],
 )
-def test_a_copy_that_lived_on_is_the_same_origin(sample, copy, growth):
-    """New rows, new schema versions, and sessions that went on leave the origin as it was."""
+def test_copy_that_has_grown_has_the_same_origin(sample, copy, growth):
+    """New rows, new schema versions and changed sessions do not change the origin."""
     change(copy, growth)
     assert origin_of(copy) == origin_of(sample)
 
@@ -62,7 +62,7 @@ def test_a_copy_that_lived_on_is_the_same_origin(sample, copy, growth):
         "UPDATE observations SET title = 'Something else'",
     ],
 )
-def test_another_persons_database_is_another_origin(sample, copy, difference):
-    """Databases that began differently are two, although their row ids are the same."""
+def test_other_database_has_another_origin(sample, copy, difference):
+    """Databases that began differently are distinct, even with equal row ids."""
     change(copy, difference)
     assert origin_of(copy) != origin_of(sample)

@@ -1,4 +1,4 @@
-"""The databases in the shared folder, read whole. Skipped, and said so, where that folder is absent."""
+"""Reading the databases in the shared folder. Skipped with a reason where that folder is absent."""
 
 import hashlib
 from collections import Counter
@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from app.legacy import reader
-from app.legacy.shapes import LegacyMemory, Rules
+from app.legacy.shapes import LegacyMemory, ReaderOptions
 from tests import SHARED
 
 FOLDER = SHARED / "fixtures" / "legacy"
@@ -15,14 +15,14 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no shared fixtures
 
 
 def outcomes(name: str) -> Counter[str]:
-    with reader.opened(FOLDER / name, Rules()) as database:
+    with reader.open_copy(FOLDER / name, ReaderOptions()) as database:
         entries = [*database.sessions(), *database.memories()]
     return Counter(entry.legacy_table for entry in entries)
 
 
-def test_the_clean_database_is_read_without_a_warning():
-    """Every row of a sound database comes as it is, in its four projects."""
-    with reader.opened(FOLDER / "claude-mem.db", Rules()) as database:
+def test_clean_database_is_read_without_warnings():
+    """Every row of an intact database is read, in its four projects."""
+    with reader.open_copy(FOLDER / "claude-mem.db", ReaderOptions()) as database:
         memories = [entry for entry in database.memories() if isinstance(entry, LegacyMemory)]
         sessions = list(database.sessions())
     kinds = Counter(memory.kind for memory in memories)
@@ -37,14 +37,14 @@ def test_the_clean_database_is_read_without_a_warning():
 
 
 def test_every_row_of_the_dirty_database_has_an_outcome():
-    """The rows of the log are among them."""
+    """Rows in the write-ahead log are included."""
     expected = {"observations": 33, "session_summaries": 9, "user_prompts": 15, "sdk_sessions": 10}
     assert outcomes("dirty.db") == expected
 
 
-def test_the_faulty_rows_of_the_dirty_database_are_named():
-    """Each row that was repaired or left out says so."""
-    with reader.opened(FOLDER / "dirty.db", Rules()) as database:
+def test_faulty_rows_of_the_dirty_database_are_reported():
+    """Each row that was repaired or skipped has a warning."""
+    with reader.open_copy(FOLDER / "dirty.db", ReaderOptions()) as database:
         named = {
             (entry.legacy_table, entry.legacy_id)
             for entry in database.memories()
@@ -54,8 +54,8 @@ def test_the_faulty_rows_of_the_dirty_database_are_named():
     assert named == faulty | {("user_prompts", 15)}
 
 
-def test_the_shared_files_are_unchanged():
-    """Reading leaves the folder byte for byte as it was."""
+def test_shared_files_are_not_changed():
+    """Reading changes no byte in the folder."""
 
     def state() -> dict[str, str]:
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.iterdir()}

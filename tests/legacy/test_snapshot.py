@@ -1,4 +1,4 @@
-"""The private copy: complete, and without a trace on the source."""
+"""A private copy is complete, and leaves no trace on the source."""
 
 import hashlib
 import shutil
@@ -41,7 +41,7 @@ def private(tmp_path):
 
 @pytest.fixture
 def with_log(source, tmp_path):
-    """A database whose second row is in the write-ahead log only, left behind by a program that was killed."""
+    """A database whose second row is only in the write-ahead log, as after a crash."""
     made = tmp_path / "made.db"
     connection = builders.create(made)
     builders.add_observation(connection, "checkpointed")
@@ -54,33 +54,33 @@ def with_log(source, tmp_path):
 
 
 def test_committed_rows_of_the_log_are_in_the_copy(with_log, private):
-    """The write-ahead log counts as much as the database file."""
+    """The write-ahead log is part of the database."""
     assert titles(snapshot.take(with_log, private)) == ["checkpointed", "in the log"]
 
 
-def test_a_link_leads_to_the_log_too(with_log, private, tmp_path):
-    """The log is looked for beside the file that a symbolic link points to."""
+def test_log_is_found_through_a_symbolic_link(with_log, private, tmp_path):
+    """It is next to the file that the link points to."""
     link = tmp_path / "link.db"
     link.symlink_to(with_log)
     assert titles(snapshot.take(link, private)) == ["checkpointed", "in the log"]
 
 
-def test_the_source_folder_is_unchanged(with_log, private):
-    """Neither the database nor its log changes, and no file appears beside them."""
+def test_source_folder_is_not_changed(with_log, private):
+    """Neither the database nor its log changes, and no file is created."""
     before = folder_state(with_log.parent)
     titles(snapshot.take(with_log, private))
     assert folder_state(with_log.parent) == before
 
 
-def test_a_source_without_a_log_gets_no_log(source, private):
-    """A cleanly closed database stays alone in its folder."""
+def test_source_without_a_log_gets_no_log(source, private):
+    """A cleanly closed database stays the only file in its folder."""
     builders.sample(source)
     snapshot.take(source, private)
     assert [path.name for path in source.parent.iterdir()] == [source.name]
 
 
-def test_an_uncommitted_row_is_not_in_the_copy(with_log, private):
-    """What a program has begun to write while the copy is taken does not belong to it."""
+def test_uncommitted_row_is_not_in_the_copy(with_log, private):
+    """A transaction that is open during the copy is not part of it."""
     writer = sqlite3.connect(with_log, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     builders.add_observation(writer, "not yet")
@@ -101,8 +101,8 @@ for number in range(1_000_000):
 """
 
 
-def test_a_copy_taken_under_a_busy_writer_is_whole(source, private):
-    """A program that writes and checkpoints all the time neither breaks the copy nor is disturbed by it."""
+def test_copy_taken_under_a_busy_writer_is_intact(source, private):
+    """A program that constantly writes and checkpoints neither breaks the copy nor is disturbed by it."""
     builders.create(source).close()
     writer = subprocess.Popen([sys.executable, "-c", WRITER, source], stdout=subprocess.PIPE, text=True)
     try:
@@ -124,16 +124,16 @@ def test_a_copy_taken_under_a_busy_writer_is_whole(source, private):
         assert titles(copy) == [f"row {number}" for number in range(len(titles(copy)))]
 
 
-def test_a_source_that_never_stands_still_is_refused(source, private, monkeypatch):
-    """A file that somebody writes to during every attempt ends in an error, not in a torn copy."""
+def test_source_that_keeps_changing_is_rejected(source, private, monkeypatch):
+    """A file that changes during every attempt is an error, not a torn copy."""
     builders.sample(source)
     copy_file = shutil.copyfile
 
-    def copy_while_somebody_writes(origin: Path, target: Path) -> None:
+    def copy_during_a_write(origin: Path, target: Path) -> None:
         copy_file(origin, target)
         with source.open("ab") as file:
             file.write(b"more")
 
-    monkeypatch.setattr(shutil, "copyfile", copy_while_somebody_writes)
+    monkeypatch.setattr(shutil, "copyfile", copy_during_a_write)
     with pytest.raises(snapshot.SourceBusy):
-        snapshot.take(source, private, patience_seconds=0.2)
+        snapshot.take(source, private, timeout_seconds=0.2)

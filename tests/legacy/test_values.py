@@ -1,4 +1,4 @@
-"""Single values out of claude-mem columns, whole and damaged."""
+"""Single values of claude-mem columns, intact and damaged."""
 
 import pytest
 from hypothesis import given
@@ -23,14 +23,14 @@ MARCH = 1_772_439_300_000
         "2026-03-02 08:15:00",
     ],
 )
-def test_every_way_to_write_a_time_gives_the_same_millisecond(written):
+def test_all_time_formats_give_the_same_millisecond(written):
     """Seconds, milliseconds, microseconds and ISO 8601 agree."""
     assert values.epoch_ms(written)[0] == MARCH
 
 
 @pytest.mark.parametrize("written", [0, -5, 1e300, float("inf"), float("nan"), "soon", "0001-01-01T00:00:00"])
-def test_what_is_no_time_is_named(written):
-    """An impossible time gives none, and says why."""
+def test_invalid_time_is_reported(written):
+    """An impossible time gives None and a warning."""
     milliseconds, warning = values.epoch_ms(written)
     assert milliseconds is None
     assert warning is not None
@@ -62,25 +62,25 @@ def test_what_is_no_time_is_named(written):
         (b"a.py", ("a.py",)),
     ],
 )
-def test_a_list_column_is_read_as_its_writer_meant_it(written, meant):
-    """JSON arrays, plain paths, comma and pipe lists and cut-off arrays all give their items."""
+def test_list_column_is_read_as_its_writer_meant_it(written, meant):
+    """JSON arrays, plain paths, comma and pipe lists and truncated arrays all give their items."""
     assert values.strings(written, separators="|\n,")[0] == meant
 
 
 @pytest.mark.parametrize("written", ["a.py", "a, b", '["cut', '{"a":1}', '"a"', "42", "null", "[1]"])
-def test_a_guess_at_a_list_is_named(written):
-    """Whatever is not a JSON array of strings comes with a sentence."""
+def test_guessed_list_is_reported(written):
+    """Anything but a JSON array of strings has a warning."""
     assert values.strings(written, separators="|,")[1]
 
 
 @pytest.mark.parametrize("written", ['["a","b"]', "[]", "", None])
-def test_a_sound_list_needs_no_warning(written):
-    """A JSON array of strings, or nothing at all, is not worth a word."""
+def test_valid_list_has_no_warning(written):
+    """A JSON array of strings, or nothing at all."""
     assert values.strings(written, separators="|,")[1] is None
 
 
-def test_a_sentence_keeps_its_commas():
-    """Only the separators that a column allows split it."""
+def test_sentence_keeps_its_commas():
+    """Only the separators of the column split it."""
     assert values.strings("Jitter is full, capped at 30 s", separators="|\n")[0] == ("Jitter is full, capped at 30 s",)
 
 
@@ -95,13 +95,13 @@ def test_a_sentence_keeps_its_commas():
     ],
 )
 def test_metadata_is_never_lost(written, meant):
-    """What is no JSON object is kept as it is."""
+    """Anything but a JSON object is kept as it is."""
     assert values.mapping(written)[0] == meant
 
 
 @given(st.text() | st.binary() | st.integers() | st.floats() | st.none())
-def test_no_value_breaks_the_reading(value):
-    """Anything that SQLite can hold is read, and holds neither NUL nor a lone surrogate afterwards."""
+def test_every_value_can_be_read(value):
+    """Whatever SQLite can hold is read, and contains neither NUL nor a lone surrogate afterwards."""
     items, _ = values.strings(value, separators="|\n,")
     read = [values.text(value) or "", *items, repr(values.mapping(value)), repr(values.epoch_ms(value))]
     assert "\x00" not in "".join(read)
