@@ -2,7 +2,6 @@
 
 from litestar import Router
 
-from app.api.middleware import metrics
 from app.api.openapi import document
 from app.api.routes import (
     audit,
@@ -16,6 +15,7 @@ from app.api.routes import (
     members,
     memories,
     memory_lists,
+    metrics,
     projects,
     related,
     retention,

@@ -10,7 +10,7 @@ import click
 import uvicorn
 from litestar import Litestar
 
-from app.api.middleware import metrics
+from app.processes.metrics_server import serve_metrics
 from app.settings import Settings
 from app.store.database import Database
 
@@ -40,7 +40,7 @@ def scraped(database: Database, settings: Settings, tallies: Path | None = None)
     with ExitStack() as stack:
         try:
             place = settings.host, settings.metrics_port
-            stack.enter_context(metrics.on_a_port_of_its_own(database, *place, tallies))
+            stack.enter_context(serve_metrics(database, *place, tallies))
         except OSError as failure:
             taken = f"CMEM_METRICS_PORT={settings.metrics_port}: cannot listen on {settings.host}"
             raise click.ClickException(f"{taken}: {failure.strerror}") from failure

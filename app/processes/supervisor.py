@@ -29,8 +29,8 @@ import structlog
 
 from app import logs, vector_index
 from app.api.http.thread_pools import Workers
-from app.api.middleware import metrics
 from app.main import keeping_house
+from app.processes import metrics_server
 from app.processes.listener import scraped
 from app.settings import Settings
 from app.store.database import Database
@@ -137,7 +137,7 @@ class Crew:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-m", "app.processes.worker", *map(str, files)],
                 stdin=subprocess.PIPE,
-                env={**os.environ, metrics.TALLIES: str(self._tallies)},
+                env={**os.environ, metrics_server.METRICS_DIR_VARIABLE: str(self._tallies)},
                 pass_fds=files,
                 start_new_session=True,
             )
@@ -150,7 +150,7 @@ class Crew:
         code = worker.process.wait()
         if worker.process.stdin:
             worker.process.stdin.close()
-        metrics.forget_process(worker.process.pid, self._tallies)
+        metrics_server.forget_process(worker.process.pid, self._tallies)
         _log.info("worker_ended", worker=worker.process.pid, code=code)
         return code
 
