@@ -21,9 +21,9 @@ from app.errors import RateLimited
 from app.services.identity import credentials, keys, teams, tokens
 from app.services.identity.credentials import PresentedKey, Verifier
 from app.services.identity.keys import StoredKey
-from app.services.identity.tokens import Claims, Signing
-from app.services.quotas import rate_limit
-from app.services.quotas.rate_limit import FailureLimit, Pace
+from app.services.identity.tokens import Claims, TokenSigner
+from app.services.quotas import login_throttle, rate_limit
+from app.services.quotas.login_throttle import LeakyBucket, LoginThrottle
 from app.store.database import Database
 from app.store.engines import rls_context
 
@@ -52,12 +52,14 @@ class Authentication:
 
     database: Database
     workers: Workers
-    signing: Signing
+    signing: TokenSigner
     lets_local_in: bool
     verifier: Verifier = field(default_factory=Verifier)
     hashing: ThreadPoolExecutor = field(default_factory=_hashing_threads)
-    failures: FailureLimit = field(default_factory=partial(FailureLimit, per_name=_FAILURES_PER_MINUTE))
-    pace: Pace = field(default_factory=partial(Pace, per_second=50, burst=200, longest_wait_seconds=2.0))
+    failures: LoginThrottle = field(
+        default_factory=partial(LoginThrottle, max_failures_per_minute=_FAILURES_PER_MINUTE)
+    )
+    pace: LeakyBucket = field(default_factory=partial(LeakyBucket, per_second=50, burst=200, max_delay_seconds=2.0))
     renewed_hashes: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     async def caller(self, scope: Scope) -> Caller:
@@ -73,7 +75,7 @@ class Authentication:
         if isinstance(credential, PresentedKey):
             await self._require_proof(credential, stored, peer_of(scope))
             return caller
-        narrowed = tokens.narrow(caller, credential)
+        narrowed = tokens.apply_claims(caller, credential)
         if narrowed is None:
             raise Refused(stored)
         return narrowed
@@ -102,13 +104,13 @@ class Authentication:
 
     def _well_formed(self, text: str) -> Credential:
         is_key = text.startswith(credentials.PREFIX)
-        found = credentials.parse(text) if is_key else self.signing.claims_of(text)
+        found = credentials.parse(text) if is_key else self.signing.decode(text)
         if found is None:
             raise Refused
         return found
 
     def _stored(self, credential: Credential) -> StoredKey | None:
-        with rls_context.acting(None), self.database.glance() as connection:  # whose key it is remains to be seen
+        with rls_context.acting_for(None), self.database.read_one() as connection:  # whose key it is remains to be seen
             if isinstance(credential, PresentedKey):
                 return keys.find(connection, credential.public_id)
             return keys.find_by_id(connection, credential.sub)
@@ -122,11 +124,11 @@ class Authentication:
         return caller
 
     def _default_owner(self, request_id: str) -> Caller | None:
-        with rls_context.acting(None), self.database.read() as connection:
-            return teams.default_owner(connection, request_id=request_id)
+        with rls_context.acting_for(None), self.database.read() as connection:
+            return teams.local_dev_caller(connection, request_id=request_id)
 
     async def _require_proof(self, key: PresentedKey, stored: StoredKey, peer: str) -> None:
-        if self.verifier.remembers(key, stored.secret_hash):
+        if self.verifier.has_verified(key, stored.secret_hash):
             return
         names = (f"key {key.public_id}", f"peer {peer}")
         loop = asyncio.get_running_loop()
@@ -138,18 +140,18 @@ class Authentication:
 
     def _check(self, key: PresentedKey, stored: StoredKey, names: tuple[str, ...]) -> bool | None:
         """Check a secret slowly, unless too many were wrong lately; None says that it was not checked."""
-        if not all(self.failures.admits(name) for name in names):
+        if not all(self.failures.allows(name) for name in names):
             return None
         counters.ARGON2_CHECKS.inc()
-        if not self.verifier.proves(key, stored.secret_hash):
+        if not self.verifier.verify(key, stored.secret_hash):
             for name in names:
                 self.failures.count(name)
             return False
-        if credentials.is_outdated(stored.secret_hash):
+        if credentials.needs_rehash(stored.secret_hash):
             self.renewed_hashes[stored.id] = (stored.secret_hash, credentials.hash_secret(key.secret))
         return True
 
 
 def peer_of(scope: Scope) -> str:
     """Return who the other end of the connection counts as; a trusted proxy has named it already."""
-    return rate_limit.peer_of(scope["client"][0]) if scope["client"] else "unknown"
+    return login_throttle.peer_of(scope["client"][0]) if scope["client"] else "unknown"

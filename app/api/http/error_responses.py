@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app import errors
 from app.api.http.schemas import IssueView, Problem
-from app.api.http.strict_json import without_echo
+from app.services.shared.strict_json import without_echo
 
 _log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from app.api.http.request import ApiRequest
 from app.errors import Invalid
 from app.services.shared import idempotency
-from app.services.shared.idempotency import Remembered
+from app.services.shared.idempotency import IdempotencyRecord
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def once(
         replayed = {"Idempotent-Replayed": "true", **_location(request, remembered.ids)}
         return Response(reply, status_code=remembered.status, headers=replayed)
     done = act()
-    idempotency.remember(connection, request.caller, key, Remembered(route, body_hash, done.status, done.ids))
+    idempotency.remember(connection, request.caller, key, IdempotencyRecord(route, body_hash, done.status, done.ids))
     return Response(done.reply, status_code=done.status, headers=done.headers)
 
 
@@ -61,7 +61,7 @@ def appending(request: ApiRequest, *alone_in: str) -> AbstractContextManager[Con
     """Begin to add rows for a POST: alone with its Idempotency-Key, and in what is named."""
     key = _key(request)
     own = () if key is None else (f"request {request.caller.key_id} {key}",)
-    return request.database.append(*alone_in, *own)
+    return request.database.insert(*alone_in, *own)
 
 
 def _location(request: ApiRequest, ids: list[str]) -> dict[str, str]:

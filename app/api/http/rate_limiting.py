@@ -21,14 +21,14 @@ from app.caller import MEMORIES_READ, MEMORIES_WRITE, Caller
 from app.clock import now_ms
 from app.errors import QuotaExceeded, RateLimited
 from app.services.audit import entries
-from app.services.audit.entries import Batch, Gathering
+from app.services.audit.entries import AuditBatch, AuditBuffer
 from app.services.quotas import rate_limit, usage
-from app.services.quotas.rate_limit import Allowance, Counted
-from app.services.quotas.redis_counter import SharedCounts
-from app.services.quotas.usage import Used
+from app.services.quotas.rate_limit import Quota, RequestCount
+from app.services.quotas.redis_counter import RedisCounter
+from app.services.quotas.usage import UsageKey
 from app.store.database import Database
 from app.store.engines import rls_context
-from app.store.engines.pipelining import send_waiting
+from app.store.engines.pipelining import flush
 
 _log = structlog.get_logger(__name__)
 
@@ -57,26 +57,26 @@ class UsedUp(Database):
         raise _used_up()
 
     @contextmanager
-    def glance(self) -> Iterator[Connection]:
+    def read_one(self) -> Iterator[Connection]:
         """Yield a connection, and refuse afterwards."""
-        with self._whole.glance() as connection:
+        with self._whole.read_one() as connection:
             yield connection
         raise _used_up()
 
     @contextmanager
-    def write(self, *, in_turn: bool = True) -> Iterator[Connection]:
+    def write(self, *, exclusive: bool = True) -> Iterator[Connection]:
         """Yield a connection, refuse afterwards, and so roll back."""
-        with self._whole.write(in_turn=in_turn) as connection:
+        with self._whole.write(exclusive=exclusive) as connection:
             yield connection
-            send_waiting(connection)
+            flush(connection)
             raise _used_up()
 
     @contextmanager
-    def append(self, *alone_in: str) -> Iterator[Connection]:
+    def insert(self, *alone_in: str) -> Iterator[Connection]:
         """Yield a connection, refuse afterwards, and so roll back."""
-        with self._whole.append(*alone_in) as connection:
+        with self._whole.insert(*alone_in) as connection:
             yield connection
-            send_waiting(connection)
+            flush(connection)
             raise _used_up()
 
 
@@ -88,17 +88,17 @@ class Metering:
     """Counts the requests of each key."""
 
     def __init__(
-        self, database: Database, *, per_minute: int, per_month: int, shared: SharedCounts | None = None
+        self, database: Database, *, per_minute: int, per_month: int, shared: RedisCounter | None = None
     ) -> None:
         """Limit requests per minute and month and key; 0 is no limit. `shared` counts those of a minute."""
         self._database = database
         self._shared = shared
         self._share_again_at = 0.0
-        self._rate = Allowance(per_minute, rate_limit.minute) if per_minute else None
-        self._quota = Allowance(per_month, rate_limit.month) if per_month else None
+        self._rate = Quota(per_minute, rate_limit.minute) if per_minute else None
+        self._quota = Quota(per_month, rate_limit.month) if per_month else None
         self._storing: asyncio.Task[None] | None = None
-        self._usage: Counter[Used] = Counter()
-        self.gathering = Gathering()
+        self._usage: Counter[UsageKey] = Counter()
+        self.gathering = AuditBuffer()
 
     async def admit(self, workers: Workers, caller: Caller, scope: Scope) -> None:
         """Count a request; raise RateLimited when the minute is used up, mark it when the month is."""
@@ -108,9 +108,9 @@ class Metering:
         for allowance in self._allowances():
             if allowance is self._rate and time.monotonic() < self._share_again_at:
                 continue  # nobody counts together at the moment, and each request that asks would make it worse
-            if allowance.wants_storing(key_id):
+            if allowance.should_sync(key_id):
                 self._begin_storing(workers)
-            if allowance.must_store(key_id):
+            if allowance.must_sync(key_id):
                 await self._stored()
         if self._rate is not None:
             self._require_rate(self._rate, key_id, scope)
@@ -119,7 +119,7 @@ class Metering:
                 scope["state"][OVER_QUOTA] = True
                 return
             self._quota.count(key_id)
-        used = Used(key_id, caller.team_id, rate_limit.month(now_ms()), _kind(scope["route_handler"]))
+        used = UsageKey(key_id, caller.team_id, rate_limit.month(now_ms()), _kind(scope["route_handler"]))
         self._usage[used] += 1
 
     async def store_every(self, seconds: float, workers: Workers) -> None:
@@ -142,7 +142,7 @@ class Metering:
         if self._shared is not None:
             await self._shared.close()
 
-    def _require_rate(self, rate: Allowance, key_id: str, scope: Scope) -> None:
+    def _require_rate(self, rate: Quota, key_id: str, scope: Scope) -> None:
         left = rate.remaining(key_id)
         seconds = rate_limit.seconds_left_in_minute()
         scope["state"][_RATE_HEADERS] = (rate.limit, max(0, left - 1), seconds)
@@ -150,7 +150,7 @@ class Metering:
             raise RateLimited(f"This key may make {rate.limit} requests a minute.", retry_after_seconds=seconds)
         rate.count(key_id)
 
-    def _allowances(self) -> list[Allowance]:
+    def _allowances(self) -> list[Quota]:
         return [allowance for allowance in (self._rate, self._quota) if allowance is not None]
 
     def _begin_storing(self, workers: Workers) -> None:
@@ -171,10 +171,10 @@ class Metering:
 
     async def _share(self) -> None:
         """Count together with the other replicas; what could not be counted is tried again the next time."""
-        if self._shared is None or self._rate is None or not (waiting := self._rate.waiting()):
+        if self._shared is None or self._rate is None or not (unsynced := self._rate.unsynced()):
             return
         try:
-            self._rate.settle(await self._shared.add(waiting))
+            self._rate.apply_totals(await self._shared.add(unsynced))
         except Exception as cause:  # noqa: BLE001 - whatever it is
             self._share_again_at = time.monotonic() + STORE_EVERY_SECONDS
             _log.warning("limits_not_shared", reason=str(cause))
@@ -188,26 +188,28 @@ class Metering:
     async def _stored_at_once(self, workers: Workers) -> None:
         """Store everything in one transaction; what could not be stored is tried again the next time."""
         stored_here = [each for each in self._allowances() if self._shared is None or each is not self._rate]
-        waiting = [counted for allowance in stored_here for counted in allowance.waiting()]
+        unsynced = [counted for allowance in stored_here for counted in allowance.unsynced()]
         used, self._usage = self._usage, Counter()
-        deeds = self.gathering.take()
-        if not (used or deeds or waiting):
+        deeds = self.gathering.drain()
+        if not (used or deeds or unsynced):
             return
         try:
-            totals = await workers.write(partial(self._write, waiting, used, deeds))
+            totals = await workers.write(partial(self._write, unsynced, used, deeds))
         except BaseException:
             self._usage += used
-            self.gathering.give_back(deeds)
+            self.gathering.requeue(deeds)
             raise
         for allowance in stored_here:
-            allowance.settle(totals)
+            allowance.apply_totals(totals)
 
-    def _write(self, waiting: list[Counted], used: Counter[Used], deeds: Batch) -> dict[Counted, int]:
-        with rls_context.acting(None), self._database.write() as connection:  # what is gathered is of many teams
+    def _write(
+        self, unsynced: list[RequestCount], used: Counter[UsageKey], deeds: AuditBatch
+    ) -> dict[RequestCount, int]:
+        with rls_context.acting_for(None), self._database.write() as connection:  # what is gathered is of many teams
             if used:
                 usage.store(connection, used)
-            entries.store(connection, deeds)
-            return rate_limit.store(connection, waiting)
+            entries.store_batch(connection, deeds)
+            return rate_limit.store(connection, unsynced)
 
 
 async def add_rate_headers(message: Message, scope: Scope) -> None:

@@ -7,7 +7,6 @@ from typing import Any, Final
 from litestar import Request
 from litestar.datastructures import State
 
-from app.api.http import strict_json
 from app.api.http.authentication import Authentication
 from app.api.http.rate_limiting import OVER_QUOTA, Metering, UsedUp
 from app.api.http.thread_pools import Workers
@@ -15,7 +14,8 @@ from app.caller import Caller
 from app.errors import Unauthenticated
 from app.services.memories.llm_chunker import Chunker
 from app.services.operations.readiness import Readiness
-from app.services.search.engine import Searching
+from app.services.search.engine import SearchEngine
+from app.services.shared import strict_json
 from app.store.database import Database
 from app.vectors.index import Index, VectorState
 
@@ -31,7 +31,7 @@ class Parts:
     authentication: Authentication
     metering: Metering
     readiness: Readiness
-    search: Searching
+    search: SearchEngine
     auth_mode: str
     audit_reads: bool
     token_ttl_seconds: int

@@ -40,13 +40,13 @@ Object = dict[str, Any]
 View = TypeVar("View", bound=Wire)
 
 
-def view_of(view: type[View], record: object, **extra: Any) -> View:
+def to_view(view: type[View], record: object, **extra: Any) -> View:
     """Return a reply whose fields are the record's attributes of the same names; `extra` sets the others."""
     names = [name for name in view.__struct_fields__ if name not in extra]
     return view(**{name: getattr(record, name) for name in names}, **extra)
 
 
-def changes_in(patch: Wire, **cleared: Any) -> dict[str, Any]:
+def extract_changes(patch: Wire, **cleared: Any) -> dict[str, Any]:
     """Return the fields that a PATCH sets. `cleared` holds what null stands for in fields that cannot be null."""
     changes = {name: value for name, value in msgspec.structs.asdict(patch).items() if value is not UNSET}
     return {name: cleared.get(name) if value is None else value for name, value in changes.items()}

@@ -11,7 +11,7 @@ from app.api.http.request import PARTS, Parts
 from app.caller import MEMORIES_READ, Caller
 from app.errors import Forbidden
 from app.services.audit import entries
-from app.services.audit.entries import Deed
+from app.services.audit.entries import AuditEvent
 from app.services.identity.keys import StoredKey
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -20,7 +20,7 @@ _VERB_AND_NOUN: Final = re.compile(r"([a-z]+)([A-Za-z]*)")
 
 def credential_refused(parts: Parts, scope: Scope, key: StoredKey | None) -> None:
     """Note a 401. Strangers are counted as one, whatever they sent."""
-    refusal = Deed(
+    refusal = AuditEvent(
         team_id=key and key.team_id,
         project_id=key and key.project_id,
         actor_id=key and key.id,
@@ -48,16 +48,16 @@ def watched(scope: Scope, send: Send, parts: Parts, caller: Caller) -> Send:
 
     async def noting(message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] < 400:
-            parts.metering.gathering.add(_deed(caller, scope, "done"), scope["state"]["request_id"], one_by_one=True)
+            parts.metering.gathering.add(_deed(caller, scope, "done"), scope["state"]["request_id"], separate=True)
         await send(message)
 
     return noting
 
 
-def _deed(caller: Caller, scope: Scope, outcome: entries.Outcome) -> Deed:
+def _deed(caller: Caller, scope: Scope, outcome: entries.Outcome) -> AuditEvent:
     action, noun = _named(scope["route_handler"])
     ids = [value for value in scope["path_params"].values() if isinstance(value, str) and _ID.fullmatch(value)]
-    return entries.deed(caller, action, (noun, ids[-1] if ids else None), outcome=outcome)
+    return entries.audit_event(caller, action, (noun, ids[-1] if ids else None), outcome=outcome)
 
 
 @lru_cache(maxsize=512)

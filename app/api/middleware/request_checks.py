@@ -65,7 +65,7 @@ async def _authenticated(scope: Scope, parts: Parts) -> Caller:
         caller = await parts.authentication.caller(scope)
     except Refused as refused:
         audit.credential_refused(parts, scope, refused.key)
-        if (seconds := parts.authentication.pace.wait_seconds(authentication.peer_of(scope))) > 0:
+        if (seconds := parts.authentication.pace.delay_seconds(authentication.peer_of(scope))) > 0:
             await asyncio.sleep(seconds)
         raise Unauthenticated from None
     if caller.key_id is not None:

@@ -8,13 +8,13 @@ from typing import Final
 from litestar import Router, get, post
 from litestar.response import Stream
 
-from app.api.http import strict_json
 from app.api.http.parameters import PathId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Wire
 from app.caller import TEAM_ADMIN
 from app.errors import Unavailable
 from app.services.projects import projects
+from app.services.shared import strict_json
 from app.services.transfer import exporting, importing, ndjson
 from app.services.transfer.transfer_records import Record
 from app.store.records import Project
