@@ -1,1 +1,1 @@
-"""How rows are kept: tables, transactions, scope and full text. Knows no callers' rules, no HTTP."""
+"""Storage: tables, transactions, tenant scope and full text. Knows no business rules and no HTTP."""

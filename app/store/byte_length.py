@@ -1,4 +1,4 @@
-"""octets(column): how many bytes a text takes, on every dialect."""
+"""byte_length(column): the size of a text in bytes, in every dialect."""
 
 from typing import Any
 
@@ -8,19 +8,19 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 
-class octets(FunctionElement[int]):  # noqa: N801 - used like func.length
-    """The bytes of a text in UTF-8."""
+class byte_length(FunctionElement[int]):  # noqa: N801 - used like func.length
+    """The number of bytes of a text in UTF-8."""
 
     type = BigInteger()
     inherit_cache = True
 
 
-@compiles(octets)
-def _standard(element: octets, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(byte_length)
+def _standard(element: byte_length, compiler: SQLCompiler, **options: Any) -> str:
     return f"octet_length({compiler.process(element.clauses, **options)})"
 
 
-@compiles(octets, "sqlite")
-def _sqlite(element: octets, compiler: SQLCompiler, **options: Any) -> str:
-    # octet_length() came to SQLite with 3.43
+@compiles(byte_length, "sqlite")
+def _sqlite(element: byte_length, compiler: SQLCompiler, **options: Any) -> str:
+    # SQLite has octet_length() only since 3.43
     return f"length(CAST({compiler.process(element.clauses, **options)} AS BLOB))"

@@ -1,4 +1,4 @@
-"""Database: read() sees one snapshot, write() takes its turn and commits on leaving. The engines know how."""
+"""Database: read() sees one snapshot, write() takes turns and commits on leaving. The engines do the work."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,17 +14,17 @@ SQLITE: Final = "sqlite:///"
 
 
 def dialect_of(url: str) -> Dialect:
-    """Return which kind of database an address names."""
+    """Return the dialect of a URL."""
     return "postgresql" if url.startswith("postgresql") else "sqlite"
 
 
 class Database:
-    """One database, whatever keeps it."""
+    """One database, of either dialect. Every method that yields a connection raises Unavailable during an outage."""
 
     def __init__(self, url: str, *, readers: int = 8, writers: int = 4) -> None:
-        """Open `url` (sqlite:///PATH, postgresql+psycopg://…) lazily; a file's folder is made.
+        """Open `url` (sqlite:///PATH, postgresql+psycopg://…) lazily; the folder of a file is created.
 
-        `readers` and `writers` bound the connections; SQLite has one writer.
+        `readers` and `writers` limit the number of connections; SQLite has one writer.
         """
         self.url = url
         self.dialect: Dialect = dialect_of(url)
@@ -32,42 +32,41 @@ class Database:
 
     @property
     def path(self) -> Path:
-        """The file of an SQLite database."""
+        """The file of an SQLite database; ValueError for another."""
         return path_of(self.url)
 
     def read(self) -> AbstractContextManager[Connection]:
         """Yield a connection that sees one snapshot and cannot write. Never waits for writers."""
         return self._engines.read()
 
-    def glance(self) -> AbstractContextManager[Connection]:
+    def read_one(self) -> AbstractContextManager[Connection]:
         """Yield a connection for one prepared statement, which sees one snapshot: the cheapest way to read a row."""
-        return self._engines.glance()
+        return self._engines.read_one()
 
-    def write(self, *, in_turn: bool = True) -> AbstractContextManager[Connection]:
+    def write(self, *, exclusive: bool = True) -> AbstractContextManager[Connection]:
         """Yield a connection whose turn it is to write; commit on leaving, roll back on any exception.
 
-        On PostgreSQL the turn comes with the first statement, and a connection that is lost before COMMIT is sent is
-        NothingDone.
-        `in_turn=False` is for work that locks its rows itself: where rows can be locked singly, it waits for nobody.
+        On PostgreSQL the turn is taken by the first statement, and a connection that is lost before COMMIT is sent
+        raises NothingDone. `exclusive=False` is for work that locks its own rows, and so need not take turns there.
         """
-        return self._engines.write(in_turn=in_turn)
+        return self._engines.write(exclusive=exclusive)
 
-    def append(self, *alone_in: str) -> AbstractContextManager[Connection]:
-        """Yield a connection that only adds rows; commit on leaving, roll back on any exception.
+    def insert(self, *lock_names: str) -> AbstractContextManager[Connection]:
+        """Yield a connection that only inserts rows; commit on leaving, roll back on any exception.
 
-        Others append meanwhile, where the database lets several write at once, but nobody who has his turn: what is
-        looked at stays as it is. Of an equal row that is new, a unique constraint tells: raises NothingDone. `alone_in`
-        names what only one at a time may add to.
+        Where the database allows concurrent writes, other inserts run meanwhile, but no exclusive write: existing rows
+        do not change. Raises NothingDone when a concurrent insert added the same row. Inserts with a name in
+        `lock_names` in common run one at a time.
         """
-        return self._engines.append(alone_in)
+        return self._engines.insert(lock_names)
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Let no other writer of this or any process work meanwhile, where writers exclude each other at all."""
+        """Exclude all other writers, in every process, where writers exclude each other at all."""
         return self._engines.exclusive()
 
-    def alone(self, name: str, *, wait: bool = True) -> AbstractContextManager[bool]:
-        """Be the only one of all processes inside the block of this name; False when another is and `wait` is not."""
-        return self._engines.alone(name, wait=wait)
+    def advisory_lock(self, name: str, *, wait: bool = True) -> AbstractContextManager[bool]:
+        """Hold a named lock across all processes; with `wait=False`, yield False when another process holds it."""
+        return self._engines.advisory_lock(name, wait=wait)
 
     def close(self) -> None:
         """Close every connection."""
@@ -75,7 +74,7 @@ class Database:
 
 
 def path_of(url: str) -> Path:
-    """Return the file that an SQLite address names; ValueError for another, whose database's name is no file."""
+    """Return the file of an SQLite URL; ValueError for another."""
     if not url.startswith(SQLITE):
         raise ValueError("only an SQLite database is a file")
     return Path(make_url(url).database or "")

@@ -1,4 +1,4 @@
-"""Statements of the hot paths: composed in SQLAlchemy Core, compiled once per dialect, run through the driver.
+"""Prepared statements for the hot paths: composed in SQLAlchemy Core, compiled once per dialect, run by the driver.
 
 Core builds and hashes a statement on each execution, which costs more than SQLite takes to answer it.
 """
@@ -10,7 +10,7 @@ import psycopg
 from sqlalchemy import ColumnElement, Connection, Dialect, Executable, Table, insert, update
 from sqlalchemy.sql import Select
 
-from app.store.engines import as_sqlalchemys, pipelining
+from app.store.engines import as_sqlalchemy_error, pipelining
 from app.store.engines.pipelining import Statement
 from app.store.engines.postgresql import FIRST
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Compiled:
-    """SQL text of one dialect with the conversions of its values."""
+    """The SQL of one dialect, with the converters of its parameters and columns."""
 
     def __init__(self, statement: Executable, dialect: Dialect, column_keys: Sequence[str] | None) -> None:
         compiled = statement.compile(dialect=dialect, column_keys=column_keys)  # type: ignore[attr-defined]
@@ -32,18 +32,18 @@ class _Compiled:
         self.readers = tuple(column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns)
 
     def bind(self, values: Mapping[str, Any]) -> Any:
-        """Return the driver's parameters: a tuple where the dialect counts places, else a mapping."""
-        filled = {**self.constants, **values}
+        """Return the driver's parameters: a tuple where the dialect's are positional, else a mapping."""
+        parameters = {**self.constants, **values}
         for name, binder in self.binders.items():
-            filled[name] = binder(filled[name])
-        return filled if self.names is None else tuple(filled[name] for name in self.names)
+            parameters[name] = binder(parameters[name])
+        return parameters if self.names is None else tuple(parameters[name] for name in self.names)
 
 
-class Prepared(Generic[T]):
-    """A statement that is compiled at its first use; rows come as `into(*columns)`."""
+class PreparedStatement(Generic[T]):
+    """A statement that is compiled when first used; each row is returned as `into(*columns)`."""
 
     def __init__(self, statement: Executable, into: Callable[..., T], column_keys: Sequence[str] | None = None) -> None:
-        """Remember the statement; `into` takes the selected columns in their order, `column_keys` are those it sets."""
+        """Wrap a statement; `into` takes the selected columns in order, `column_keys` are the columns it sets."""
         self._statement = statement
         self._column_keys = column_keys
         self._into = into
@@ -56,17 +56,17 @@ class Prepared(Generic[T]):
         return None if row is None else self._convert(compiled, row)
 
     def all(self, connection: Connection, values: Mapping[str, Any]) -> list[T]:
-        """Return every row, in the statement's order."""
+        """Return all rows, in the statement's order."""
         compiled = self._for(connection)
         rows = execute(connection, compiled.sql, compiled.bind(values)).fetchall()
         return [self._convert(compiled, row) for row in rows]
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> None:
-        """Execute a writing statement; on PostgreSQL it may wait for the next one, and so may its failure."""
+        """Execute a write. On PostgreSQL it may be sent only with the next statement, which then raises its error."""
         compiled = self._for(connection)
         statement = Statement(compiled.sql, compiled.bind(values))
         if pipelining.is_open(connection):
-            pipelining.put_off(connection, statement)
+            pipelining.queue(connection, statement)
         else:
             execute(connection, *statement)
 
@@ -84,7 +84,7 @@ class Prepared(Generic[T]):
 
 
 def execute(connection: Connection, sql: str, parameters: Any) -> Any:
-    """Run SQL on the driver's connection, inside the transaction that was begun; failures are SQLAlchemy's."""
+    """Run SQL on the driver's connection, inside the open transaction; errors are raised as SQLAlchemy's."""
     if pipelining.is_open(connection):
         return pipelining.execute(connection, Statement(sql, parameters))
     try:
@@ -96,17 +96,17 @@ def execute(connection: Connection, sql: str, parameters: Any) -> Any:
             cursor = connection.connection.cursor()
             cursor.execute(sql, parameters)
     except connection.dialect.loaded_dbapi.Error as failure:
-        raise as_sqlalchemys(failure, connection, sql, parameters) from failure
+        raise as_sqlalchemy_error(failure, connection, sql, parameters) from failure
     return cursor
 
 
-def updating(table: Table, where: ColumnElement[bool], *omitted: str) -> Prepared[tuple[Any, ...]]:
-    """Return the UPDATE of every column of a table but `omitted`, of the rows that `where` says."""
+def prepare_update(table: Table, where: ColumnElement[bool], *omitted: str) -> PreparedStatement[tuple[Any, ...]]:
+    """Return an UPDATE of all columns of a table except `omitted`, for the rows that match `where`."""
     names = [column.name for column in table.columns if column.name not in omitted]
-    return Prepared(update(table).where(where), tuple, names)
+    return PreparedStatement(update(table).where(where), tuple, names)
 
 
-def inserting(table: Table, *omitted: str) -> Prepared[tuple[Any, ...]]:
-    """Return the INSERT of every column of a table but `omitted`; the values come when it runs."""
+def prepare_insert(table: Table, *omitted: str) -> PreparedStatement[tuple[Any, ...]]:
+    """Return an INSERT of all columns of a table except `omitted`."""
     names = [column.name for column in table.columns if column.name not in omitted]
-    return Prepared(insert(table), tuple, names)
+    return PreparedStatement(insert(table), tuple, names)

@@ -1,4 +1,4 @@
-"""owned(): the one way to select rows of a team. A test on the syntax tree refuses any other."""
+"""owned(): the only way to select a team's rows. A test on the syntax tree rejects any other."""
 
 from typing import Any, Final
 
@@ -24,14 +24,13 @@ TENANT_TABLES: Final = frozenset(
     }
 )
 
-
 Selectable = Table | NamedFromClause
 
 
 def owned(table: Selectable, caller: Caller, *columns: ColumnElement[Any]) -> Select[Any]:
-    """Select `columns` (all of them by default) of those rows of `table` that the caller's credential reaches.
+    """Select `columns` (by default all) of the rows of `table` that the caller's credential gives access to.
 
-    A caller without a team reaches nothing here: what the server itself may see is asked for by other means.
+    A caller without a team gets no rows here; the server itself uses unscoped().
     """
     statement = select(*(columns or (table,))).where(team_column(table) == caller.team_id)
     if caller.project_id is not None and (project := _project_column(table)) is not None:
@@ -40,20 +39,19 @@ def owned(table: Selectable, caller: Caller, *columns: ColumnElement[Any]) -> Se
 
 
 def owned_template(table: Selectable, *columns: ColumnElement[Any]) -> Select[Any]:
-    """Return owned() with the caller left open, for prepared statements; `parameters(caller)` fills it in."""
+    """Return owned() for prepared statements: the caller comes later, by `parameters(caller)`."""
     statement = select(*(columns or (table,))).where(team_column(table) == bindparam("scope_team_id"))
     project = _project_column(table)
-    within = true() if project is None else _or_any(project)
-    return statement.where(within)
+    return statement.where(true() if project is None else _matches_or_any(project))
 
 
 def parameters(caller: Caller) -> dict[str, str | None]:
-    """Return the values that an owned_template() leaves open."""
+    """Return the parameters of an owned_template()."""
     return {"scope_team_id": caller.team_id, "scope_project_id": caller.project_id}
 
 
 def team_column(table: Selectable) -> ColumnElement[Any]:
-    """Return the column that says whose a row is."""
+    """Return the column with the team of a row."""
     return table.c.id if table.name == "teams" else table.c.team_id
 
 
@@ -61,13 +59,13 @@ def _project_column(table: Selectable) -> ColumnElement[Any] | None:
     return table.c.id if table.name == "projects" else table.c.get("project_id")
 
 
-def _or_any(project: ColumnElement[Any]) -> ColumnElement[bool]:
-    wanted = bindparam("scope_project_id", type_=project.type)
-    return or_(wanted.is_(None), project == wanted)
+def _matches_or_any(project: ColumnElement[Any]) -> ColumnElement[bool]:
+    project_id = bindparam("scope_project_id", type_=project.type)
+    return or_(project_id.is_(None), project == project_id)
 
 
-def every(table: Table, *columns: ColumnElement[Any]) -> Select[Any]:
-    """Select rows of all teams: for the server itself (credentials, mirror, maintenance), never for a caller's data.
+def unscoped(table: Table, *columns: ColumnElement[Any]) -> Select[Any]:
+    """Select rows of all teams: for the server itself (credentials, mirror, maintenance), never for a caller.
 
     The test that guards owned() lists the few modules that may use this.
     """

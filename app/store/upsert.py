@@ -1,4 +1,4 @@
-"""upsert(table): INSERT … ON CONFLICT. PostgreSQL's construct compiles for SQLite, too."""
+"""upsert(table): INSERT … ON CONFLICT. PostgreSQL's construct also compiles for SQLite."""
 
 from sqlalchemy.dialects.postgresql import insert as upsert
 

@@ -1,6 +1,6 @@
-"""Who uses a database: any number of servers and commands together, or one that puts another in its place, alone.
+"""Marks a database as in use: shared by any number of servers and commands, or exclusive for one that replaces it.
 
-On SQLite that is a lock on a file, on PostgreSQL one on a word, held by an idle transaction.
+On SQLite this is a file lock, on PostgreSQL an advisory lock that an idle transaction holds.
 """
 
 import time
@@ -15,74 +15,74 @@ from sqlalchemy.pool import NullPool
 from app.errors import Conflict
 from app.store.database import dialect_of, path_of
 from app.store.engines.locks import FileLock
-from app.store.engines.postgres_url import connecting
+from app.store.engines.postgres_url import parse_url
 from app.store.engines.postgresql import APPLICATION_NAME
 
-_PATIENCE_SECONDS: Final = 2.0
-"""A connection that was just closed, or whose process was killed, is there for a moment longer."""
+_GRACE_SECONDS: Final = 2.0
+"""A connection that was just closed, or whose process was killed, remains visible for a moment."""
 _LOCK: Final = "hashtextextended('cmem-server users', 0)"
-_OTHERS: Final = text(
+_COUNT_USERS: Final = text(
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
 )
 
 
 @contextmanager
-def using(url: str) -> Iterator[None]:
-    """Be one of those who use the database; Conflict while somebody replaces it."""
-    with _held(url, exclusively=False) as is_held:
+def shared(url: str) -> Iterator[None]:
+    """Use the database together with others; Conflict while a command has exclusive use."""
+    with _hold(url, exclusive=False) as is_held:
         if not is_held:
             raise Conflict("The database is being restored; try again when that is done.")
         yield
 
 
 @contextmanager
-def alone(url: str) -> Iterator[None]:
-    """Be the only one; Conflict while a server or a command uses the database."""
-    with _held(url, exclusively=True) as is_held:
+def exclusive(url: str) -> Iterator[None]:
+    """Have exclusive use of the database; Conflict while a server or another command uses it."""
+    with _hold(url, exclusive=True) as is_held:
         if not is_held:
             raise Conflict("A server or another command uses this database: stop it first.")
         yield
 
 
-def _held(url: str, *, exclusively: bool) -> AbstractContextManager[bool]:
-    held = _word_held if dialect_of(url) == "postgresql" else _file_held
-    return held(url, exclusively=exclusively)
+def _hold(url: str, *, exclusive: bool) -> AbstractContextManager[bool]:
+    hold = _hold_advisory_lock if dialect_of(url) == "postgresql" else _hold_file_lock
+    return hold(url, exclusive=exclusive)
 
 
 @contextmanager
-def _file_held(url: str, *, exclusively: bool) -> Iterator[bool]:
+def _hold_file_lock(url: str, *, exclusive: bool) -> Iterator[bool]:
     path = path_of(url)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f"{path.name}-users.lock"))
     try:
-        yield lock.join(exclusively=exclusively)
+        yield lock.try_acquire(exclusive=exclusive)
     finally:
         lock.close()
 
 
 @contextmanager
-def _word_held(url: str, *, exclusively: bool) -> Iterator[bool]:
-    """Hold the lock. A server that lost it with its connection is seen by the others that it has."""
-    address, options = connecting(url)
+def _hold_advisory_lock(url: str, *, exclusive: bool) -> Iterator[bool]:
+    """Hold the lock. A server that lost it with its connection still counts, by its other connections."""
+    address, options = parse_url(url)
     options |= {"application_name": f"{APPLICATION_NAME} present"}
     engine = create_engine(address, poolclass=NullPool, connect_args=options)
     try:
         connection = engine.connect()
     except OperationalError:
-        if exclusively:
+        if exclusive:
             raise
-        yield True  # nobody can use it: whoever needs it is told so by his own connections
+        yield True  # nobody can use the database: the caller's own connections will report that
         return
     with connection:
-        yield _locks(connection, exclusively=exclusively) and not (exclusively and _is_used(connection))
+        yield _acquire(connection, exclusive=exclusive) and not (exclusive and _is_used(connection))
 
 
-def _locks(connection: Connection, *, exclusively: bool) -> bool:
-    verb = "pg_advisory_xact_lock" if exclusively else "pg_advisory_xact_lock_shared"
+def _acquire(connection: Connection, *, exclusive: bool) -> bool:
+    function = "pg_advisory_xact_lock" if exclusive else "pg_advisory_xact_lock_shared"
     connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-    connection.execute(text(f"SET LOCAL lock_timeout = '{_PATIENCE_SECONDS}s'"))
+    connection.execute(text(f"SET LOCAL lock_timeout = '{_GRACE_SECONDS}s'"))
     try:
-        connection.execute(text(f"SELECT {verb}({_LOCK})"))
+        connection.execute(text(f"SELECT {function}({_LOCK})"))
     except DBAPIError as failure:
         if getattr(failure.orig, "sqlstate", None) != "55P03":  # lock_not_available
             raise
@@ -91,8 +91,8 @@ def _locks(connection: Connection, *, exclusively: bool) -> bool:
 
 
 def _is_used(connection: Connection) -> bool:
-    give_up_at = time.monotonic() + _PATIENCE_SECONDS
-    while connection.scalar(_OTHERS, {"name": APPLICATION_NAME}):
+    give_up_at = time.monotonic() + _GRACE_SECONDS
+    while connection.scalar(_COUNT_USERS, {"name": APPLICATION_NAME}):
         if time.monotonic() > give_up_at:
             return True
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""How connections are made and transactions begin: one contract, one module per dialect."""
+"""Opens connections and begins transactions: one contract, one module per dialect."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +15,7 @@ _log = structlog.get_logger(__name__)
 Dialect = Literal["sqlite", "postgresql"]
 
 TURN_TIMEOUT_SECONDS: Final = 10.0
-"""How long anybody waits for a connection, or for his turn to write."""
+"""How long to wait for a connection, or for the turn to write."""
 
 
 class Engines(Protocol):
@@ -24,40 +24,40 @@ class Engines(Protocol):
     def read(self) -> AbstractContextManager[Connection]:
         """Yield a connection that sees one snapshot and cannot write."""
 
-    def glance(self) -> AbstractContextManager[Connection]:
+    def read_one(self) -> AbstractContextManager[Connection]:
         """Yield a connection for one prepared statement, which sees one snapshot."""
 
-    def write(self, *, in_turn: bool) -> AbstractContextManager[Connection]:
+    def write(self, *, exclusive: bool) -> AbstractContextManager[Connection]:
         """Yield a connection that may write; commit on leaving, roll back on any exception."""
 
-    def append(self, alone_in: Sequence[str]) -> AbstractContextManager[Connection]:
-        """Yield a connection that only adds rows, alone in what is named."""
+    def insert(self, lock_names: Sequence[str]) -> AbstractContextManager[Connection]:
+        """Yield a connection that only inserts rows, holding an exclusive lock of each name."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Let no other writer work meanwhile, where writers exclude each other at all."""
+        """Exclude all other writers, where writers exclude each other at all."""
 
-    def alone(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:
-        """Be the only one of all processes inside the block of this name; False when another is and `wait` is not."""
+    def advisory_lock(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:
+        """Hold a named lock across all processes; with `wait=False`, yield False when another process holds it."""
 
     def close(self) -> None:
         """Close every connection."""
 
 
 def unavailable(reason: object, meaning: type[Unavailable] = Unavailable) -> Unavailable:
-    """Return the error that says that the database cannot answer, once the reason has been logged."""
+    """Log why the database cannot answer, and return the error for the client."""
     _log.error("database_unavailable", reason=str(reason), meaning=meaning.__name__)
-    return meaning("The database cannot answer at the moment.")
+    return meaning("The database is unavailable at the moment.")
 
 
-def as_sqlalchemys(failure: Exception, connection: Connection, sql: str, values: Any = None) -> BaseException:
-    """Return a failure of the driver as SQLAlchemy has it."""
+def as_sqlalchemy_error(failure: Exception, connection: Connection, sql: str, values: Any = None) -> BaseException:
+    """Wrap a driver's exception in the one that SQLAlchemy would raise."""
     driver = connection.dialect.loaded_dbapi
     return DBAPIError.instance(sql, values, failure, driver.Error, dialect=connection.dialect)
 
 
-def is_equal_row(failure: object) -> bool:
-    """Say whether a driver's failure tells of a row that equals another one where none may."""
+def is_duplicate_row(failure: object) -> bool:
+    """Say whether a driver's exception means that the row violates a unique constraint."""
     if (state := getattr(failure, "sqlstate", None)) is not None:
         return bool(state == "23505")
-    said = str(failure)  # SQLite's own words, or those of a guard that comes before it
-    return said.startswith("UNIQUE constraint failed") or said.endswith("there is such a row already")
+    message = str(failure)  # from SQLite itself, or from a trigger that fires before its constraint
+    return message.startswith("UNIQUE constraint failed") or message.endswith("there is such a row already")

@@ -1,4 +1,4 @@
-"""Who may write next: a fair lock among the threads of this process, and a file lock among processes."""
+"""A fair lock between the threads of this process, and a file lock between processes."""
 
 import fcntl
 import os
@@ -13,17 +13,17 @@ from app.errors import Unavailable
 
 
 class FairLock:
-    """First come, first served. `threading.Lock` lets the thread that just released it win again and again."""
+    """First come, first served; with `threading.Lock`, the thread that just released it can win again and again."""
 
     def __init__(self) -> None:
-        """Start free."""
+        """Start unlocked."""
         self._guard = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
         self._held = False
 
     @contextmanager
     def turn(self, timeout_seconds: float) -> Iterator[None]:
-        """Hold the lock; raise Unavailable when the turn does not come in time."""
+        """Hold the lock; Unavailable when the turn does not come in time."""
         self._acquire(timeout_seconds)
         try:
             yield
@@ -42,17 +42,17 @@ class FairLock:
 
     def _give_up(self, mine: threading.Event) -> None:
         with self._guard:
-            if mine.is_set():  # the turn came while we stopped waiting: pass it on
-                self._pass_on()
+            if mine.is_set():  # the turn came just as we stopped waiting
+                self._hand_over()
             else:
                 self._waiting.remove(mine)
         raise Unavailable("The database is busy writing.")
 
     def _release(self) -> None:
         with self._guard:
-            self._pass_on()
+            self._hand_over()
 
-    def _pass_on(self) -> None:
+    def _hand_over(self) -> None:
         if self._waiting:
             self._waiting.popleft().set()
         else:
@@ -60,15 +60,15 @@ class FairLock:
 
 
 class FileLock:
-    """An flock(): the kernel frees it when its owner dies, so it cannot go stale."""
+    """An flock(): the kernel releases it when its owner dies, so it cannot go stale."""
 
     def __init__(self, path: Path) -> None:
-        """Open (and create) the lock file; nothing is locked yet."""
+        """Open the lock file, and create it if needed; nothing is locked yet."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock, waiting in the kernel's queue for it."""
+        """Wait for the lock in the kernel's queue, and hold it."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             yield
@@ -76,7 +76,7 @@ class FileLock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def acquire(self, *, timeout_seconds: float) -> bool:
-        """Take the lock for as long as the process lives; False when somebody else keeps it for that long."""
+        """Take the lock until close(); False when another process holds it for that long."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
@@ -88,14 +88,14 @@ class FileLock:
             else:
                 return True
 
-    def join(self, *, exclusively: bool) -> bool:
-        """Take the lock until close(), together with others or alone; False when that cannot be at once."""
+    def try_acquire(self, *, exclusive: bool) -> bool:
+        """Take the lock, exclusive or shared, until close(); False when that would have to wait."""
         try:
-            fcntl.flock(self._file, (fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(self._file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
     def close(self) -> None:
-        """Close the file, which frees the lock."""
+        """Close the file, which releases the lock."""
         os.close(self._file)

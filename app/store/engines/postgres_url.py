@@ -1,23 +1,23 @@
-"""Addresses of PostgreSQL, with the one option that psycopg takes and no URL can carry by itself."""
+"""PostgreSQL URLs, with the one psycopg option that SQLAlchemy does not take from a URL."""
 
 from typing import Any, Final
 
 from sqlalchemy import URL, make_url
 
-_PREPARING: Final = "prepare_threshold"
+_PREPARE_THRESHOLD: Final = "prepare_threshold"
 CONNECT_TIMEOUT_SECONDS: Final = 5
-"""A server that does not even answer is given up after this."""
+"""How long to wait for a server that does not answer."""
 
 _OPTIONS: Final[dict[str, Any]] = {"connect_timeout": CONNECT_TIMEOUT_SECONDS}
 
 
-def connecting(url: str) -> tuple[URL, dict[str, Any]]:
-    """Return an address and the driver's options: `?prepare_threshold=none` switches prepared statements off.
+def parse_url(url: str) -> tuple[URL, dict[str, Any]]:
+    """Split a URL into SQLAlchemy's and the driver's options: `?prepare_threshold=none` disables prepared statements.
 
-    A pooler that gives each transaction another connection needs that, unless it keeps track of them itself.
+    A pooler that gives each transaction another connection needs that, unless it tracks prepared statements itself.
     """
     address = make_url(url)
-    if (wanted := address.query.get(_PREPARING)) is None:
+    if (value := address.query.get(_PREPARE_THRESHOLD)) is None:
         return address, _OPTIONS.copy()
-    threshold = None if wanted == "none" else int(str(wanted))
-    return address.difference_update_query([_PREPARING]), {**_OPTIONS, _PREPARING: threshold}
+    threshold = None if value == "none" else int(str(value))
+    return address.difference_update_query([_PREPARE_THRESHOLD]), {**_OPTIONS, _PREPARE_THRESHOLD: threshold}

@@ -1,4 +1,4 @@
-"""SQLite: one file, readers beside one writer, who has his turn before he has a connection."""
+"""SQLite: one file with concurrent readers and one writer, which waits for its turn before it takes a connection."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -11,32 +11,17 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from app.store.engines import TURN_TIMEOUT_SECONDS, unavailable
+from app.store.engines.failures import is_sqlite_outage
 from app.store.engines.locks import FairLock, FileLock
 
 _BUSY_TIMEOUT_MS: Final = 10_000
 
-_CANNOT_ANSWER: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOTADB,
-    }
-)
-"""SQLite's result codes that tell of the disk or of others, and not of a mistake in a statement."""
-
 
 class SqliteEngines:
-    """Reads and writes have connections of their own; writers queue before they check one out."""
+    """Separate connections for reading and writing; writers queue before they check one out."""
 
     def __init__(self, url: str, path: Path, *, readers: int) -> None:
-        """Open the file lazily; `readers` bounds the connections that read."""
+        """Open the file lazily, with at most `readers` connections for reading."""
         self._path = path
         self._turns = FairLock()
         self._file_lock: FileLock | None = None
@@ -46,43 +31,43 @@ class SqliteEngines:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Yield a connection that sees one snapshot and cannot write. Never waits for writers."""
-        with _outages_named(), self._reading.connect() as connection:
-            connection.begin()  # prepared statements go to the driver, past SQLAlchemy's own beginning
+        with _translate_outages(), self._reading.connect() as connection:
+            connection.begin()  # prepared statements bypass SQLAlchemy, which would begin only with its own
             yield connection
 
     @contextmanager
-    def glance(self) -> Iterator[Connection]:
+    def read_one(self) -> Iterator[Connection]:
         """Yield a connection for one prepared statement, which sees one snapshot without a transaction around it.
 
-        BEGIN and ROLLBACK cost more than reading a row does, since each gives the interpreter away and waits for it.
+        BEGIN and ROLLBACK cost more than reading a row, because each releases the GIL and waits to get it back.
         """
-        with _outages_named(), self._reading.connect() as connection:
+        with _translate_outages(), self._reading.connect() as connection:
             yield connection
 
     @contextmanager
-    def write(self, *, in_turn: bool) -> Iterator[Connection]:
+    def write(self, *, exclusive: bool) -> Iterator[Connection]:
         """Yield a connection that holds the write lock; commit on leaving, roll back on any exception.
 
-        BEGIN IMMEDIATE: a deferred transaction that reads and then writes fails at once with "locked", whatever the
-        busy timeout says. The turn is taken before a connection is: a waiting writer holds nothing that others need.
-        There is one writer, whether he asks for his turn or not.
+        BEGIN IMMEDIATE, because a deferred transaction that reads and then writes fails at once with "locked", however
+        long the busy timeout is. The turn comes before the connection, so a waiting writer holds nothing that others
+        need. SQLite has only one writer, so `exclusive` makes no difference.
         """
-        with self.exclusive(), _outages_named(), self._writing.begin() as connection:
+        with self.exclusive(), _translate_outages(), self._writing.begin() as connection:
             yield connection
 
-    def append(self, alone_in: Sequence[str]) -> AbstractContextManager[Connection]:
-        """Yield a connection that only adds rows, in a turn of its own like every writer."""
-        return self.write(in_turn=True)
+    def insert(self, lock_names: Sequence[str]) -> AbstractContextManager[Connection]:
+        """Yield a connection that only inserts rows, in a turn like every other writer."""
+        return self.write(exclusive=True)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Let no other writer of this or any process work meanwhile: for maintenance outside write()."""
-        with self._turns.turn(TURN_TIMEOUT_SECONDS), self._others().held():
+        """Exclude all other writers, in this process and others: for maintenance outside write()."""
+        with self._turns.turn(TURN_TIMEOUT_SECONDS), self._writer_lock().held():
             yield
 
     @contextmanager
-    def alone(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Be the only one of all processes inside the block of this name."""
+    def advisory_lock(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Hold a named lock across all processes; yield whether it was acquired."""
         lock = FileLock(self._path.with_name(f"{self._path.name}-{name}.lock"))
         try:
             if wait:
@@ -101,7 +86,7 @@ class SqliteEngines:
             self._file_lock.close()
             self._file_lock = None
 
-    def _others(self) -> FileLock:
+    def _writer_lock(self) -> FileLock:
         if self._file_lock is None:
             try:
                 self._file_lock = FileLock(self._path.with_name(self._path.name + "-writer.lock"))
@@ -111,7 +96,7 @@ class SqliteEngines:
 
 
 def _engine(url: str, *, pool_size: int, begin: str, query_only: bool) -> Engine:
-    # isolation_level None: the driver's own BEGINs would come too late and be deferred
+    # isolation_level None, because the driver's own BEGIN would come too late and be deferred
     engine = create_engine(
         url,
         pool_size=pool_size,
@@ -132,9 +117,9 @@ def _engine(url: str, *, pool_size: int, begin: str, query_only: bool) -> Engine
 
 
 def configure(connection: sqlite3.Connection, *, query_only: bool = False) -> None:
-    """Set what every connection of ours relies on.
+    """Apply the settings that all our connections rely on.
 
-    synchronous=FULL makes an acknowledged write survive power loss; secure_delete overwrites what was deleted.
+    synchronous=FULL makes acknowledged writes survive power loss; secure_delete overwrites what was deleted.
     """
     for pragma in (
         f"busy_timeout = {_BUSY_TIMEOUT_MS}",
@@ -150,15 +135,14 @@ def configure(connection: sqlite3.Connection, *, query_only: bool = False) -> No
 
 
 @contextmanager
-def _outages_named() -> Iterator[None]:
-    """Turn the database's "I cannot" into Unavailable; a mistake in a statement stays the bug it is."""
+def _translate_outages() -> Iterator[None]:
+    """Raise Unavailable for outages of the disk or the lock; an error in a statement stays the bug that it is."""
     try:
         yield
     except NoConnection as cause:
         raise unavailable(cause) from cause
-    except (DBAPIError, sqlite3.Error) as cause:  # BEGIN goes past SQLAlchemy, and fails as the driver's own error
+    except (DBAPIError, sqlite3.Error) as cause:  # BEGIN bypasses SQLAlchemy, and raises the driver's own error
         reason = getattr(cause, "orig", cause)
-        code = getattr(reason, "sqlite_errorcode", None)
-        if code is None or code & 0xFF not in _CANNOT_ANSWER:
+        if not is_sqlite_outage(reason):
             raise
         raise unavailable(reason) from cause
