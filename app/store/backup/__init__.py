@@ -1,4 +1,4 @@
-"""A copy of one moment of a database that others write to, and how it takes a database's place.
+"""Copies a database while others write to it, and swaps a copy in for a database.
 
 One contract, one module per dialect.
 """
@@ -11,46 +11,46 @@ from typing import Protocol
 from app.errors import AppError
 
 Rows = dict[str, int]
-"""How many rows each table has."""
+"""The number of rows of each table."""
 
 Progress = Callable[[int, int], None]
-"""Told how much is done, of how much."""
+"""Called with how much is done, and the total."""
 
 
 class BackupError(AppError):
-    """The backup, or what it is of, is not whole, or cannot be used here."""
+    """A backup, or the database to be backed up, is damaged or cannot be used here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """What was found in a backup when all of it was read."""
+class BackupContent:
+    """What a backup holds, counted by reading all of it."""
 
     rows: Rows
     revision: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """A database, and how the server reaches it, where that is as another role."""
+class RestoreTarget:
+    """The database to restore. `server_url` is how the server connects to it, which may be as another role."""
 
     url: str
     server_url: str
 
 
-class Copying(Protocol):
-    """The contract of a dialect's module. What cannot be done is a BackupError."""
+class BackupBackend(Protocol):
+    """The contract of a dialect's module. Every method raises BackupError when it cannot do its work."""
 
     def copy(self, url: str, target: Path, progress: Progress) -> Rows:
-        """Copy the database as it is now into the file `target`, which its owner alone may read; writers go on."""
+        """Copy a snapshot of the database to the file `target`, readable only by its owner; writers go on."""
 
-    def content(self, backup: Path) -> Content:
-        """Read all of a backup, and check it as far as a file can be."""
+    def verify(self, backup: Path) -> BackupContent:
+        """Read all of a backup and check it, as far as a file can be checked; return what it holds."""
 
-    def brought(self, backup: Path, url: str) -> Path:
-        """Bring a backup to where it can take the database's place; return what is to be checked and put there."""
+    def stage(self, backup: Path, url: str) -> Path:
+        """Put a backup where it can be swapped in for the database; return the path to check and pass to swap()."""
 
-    def replace(self, incoming: Path, address: Address, expected: Rows, in_place: Callable[[], None]) -> None:
-        """Put it in the database's place, at head and checked; the old data are back when anything fails.
+    def swap(self, incoming: Path, target: RestoreTarget, expected: Rows, on_swapped: Callable[[], None]) -> None:
+        """Swap it in for the database, upgrade it to head and check it; on any failure the old data come back.
 
-        `in_place` is called when the new data stand there, and are about to be checked.
+        `on_swapped` is called when the new data are in place and about to be checked.
         """

@@ -1,10 +1,10 @@
-"""Which module copies which kind of database."""
+"""The backup module of each dialect."""
 
 from typing import cast
 
-from app.store.backup import Copying, postgresql, sqlite
+from app.store.backup import BackupBackend, postgresql, sqlite
 
 
-def of(dialect: str) -> Copying:
-    """Return the copying of a dialect."""
-    return cast("Copying", postgresql if dialect == "postgresql" else sqlite)
+def of(dialect: str) -> BackupBackend:
+    """Return the backup module of a dialect."""
+    return cast("BackupBackend", postgresql if dialect == "postgresql" else sqlite)

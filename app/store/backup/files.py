@@ -1,4 +1,4 @@
-"""Files that their owner alone may read, and that are on the disk when it is said that they are."""
+"""Files that only their owner can read, flushed to disk before they count as written."""
 
 import os
 import shutil
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-_READ_BYTES: Final = 1024 * 1024
+_CHUNK_BYTES: Final = 1024 * 1024
 
 
 @contextmanager
-def private(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file that its owner alone may read; on leaving it is on the disk."""
+def create_private(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file that only its owner can read; it is on disk when the block ends."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         yield file
@@ -20,15 +20,15 @@ def private(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(file.fileno())
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a file for its owner alone; the folder is made."""
+def copy_private(source: Path, target: Path) -> None:
+    """Copy a file so that only its owner can read the copy; the folder is created."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as reading, private(target) as made:
-        shutil.copyfileobj(reading, made, _READ_BYTES)
+    with source.open("rb") as reading, create_private(target) as writing:
+        shutil.copyfileobj(reading, writing, _CHUNK_BYTES)
 
 
-def sync(path: Path) -> None:
-    """Bring a file or folder to the disk."""
+def fsync(path: Path) -> None:
+    """Flush a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
