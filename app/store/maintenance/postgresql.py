@@ -1,6 +1,6 @@
-"""The care of a PostgreSQL database: what was installed is noted when it is, and compared with what stands.
+"""Maintains a PostgreSQL database. What the migrations installed was recorded, and is compared with what exists now.
 
-The server's own role may look, and index memories anew; to put objects back takes the role that owns the tables.
+The server's own role may check, and index memories again; only the role that owns the tables may reinstall objects.
 """
 
 from collections.abc import Callable
@@ -11,44 +11,45 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from app.store.database import Database
-from app.store.engines.postgres_url import connecting
-from app.store.maintenance import REBUILD, GoOn
+from app.store.engines.postgres_url import parse_url
+from app.store.maintenance import REBUILD, StopCheck
 from app.store.models import metadata
-from app.store.schema.objects import differing, put_back
+from app.store.schema.objects import differing, reinstall
 
-_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 _SLICE_ROWS: Final = 500
 _FULL_TEXT: Final = "memory_items_fts"
 
 _DIFFERENCE: Final = f"""
     SELECT EXISTS (SELECT 1
-      FROM (SELECT m.seq, p.part, p.own, p.beside FROM memory_items AS m, cmem_parts(m) AS p WHERE {{where}}) AS wanted
-      FULL JOIN (SELECT m.seq, m.part, m.own, m.beside FROM {_FULL_TEXT} AS m WHERE {{where}}) AS standing
+      FROM (SELECT m.seq, p.part, p.own, p.beside FROM memory_items AS m, cmem_parts(m) AS p WHERE {{where}})
+        AS expected
+      FULL JOIN (SELECT m.seq, m.part, m.own, m.beside FROM {_FULL_TEXT} AS m WHERE {{where}}) AS existing
         USING (seq, part)
-      WHERE wanted.own IS DISTINCT FROM standing.own OR wanted.beside IS DISTINCT FROM standing.beside)"""
+      WHERE expected.own IS DISTINCT FROM existing.own OR expected.beside IS DISTINCT FROM existing.beside)"""
 _NEXT: Final = (
     "SELECT max(seq), count(*) FROM (SELECT seq FROM memory_items WHERE seq > :seq ORDER BY seq LIMIT :rows) AS n"
 )
 
 
 def faults(database: Database) -> list[str]:
-    """Return every fault, each with what mends it: pages, foreign keys, triggers and functions, full text."""
+    """Return every fault, with its remedy: pages, foreign keys, triggers and functions, full text."""
     with database.read() as connection:
-        pages = damaged_pages(connection, limit=_SHOWN)
-        lost = orphans(connection)[:_SHOWN]
+        pages = damaged_pages(connection, limit=_MAX_SHOWN)
+        orphaned = orphans(connection)[:_MAX_SHOWN]
         altered = differing_objects(connection)
-    found = [f"damaged page: {page}; restore the newest backup" for page in pages]
-    found += [f"{table} {row}" for table, row in lost]
-    found += [f"{name} is not what the migrations installed: {REBUILD}" for name in altered]
-    if not altered and not is_full_text_whole(database):
-        found.append(f"full text differs from the memories: {REBUILD}")
-    return found
+    result = [f"damaged page: {page}; restore the newest backup" for page in pages]
+    result += [f"{table} {row}" for table, row in orphaned]
+    result += [f"{name} is not what the migrations installed: {REBUILD}" for name in altered]
+    if not altered and not is_full_text_intact(database):
+        result.append(f"full text differs from the memories: {REBUILD}")
+    return result
 
 
 def damaged_pages(connection: Connection, *, limit: int) -> list[str]:
-    """Return what the checksums told, where the cluster has them: the server counts every page it could not read."""
-    counted = text("SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()")
-    failures = connection.scalar(counted) or 0
+    """Return what the server counted: pages it has read whose checksum was wrong, where the cluster has checksums."""
+    query = text("SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()")
+    failures = connection.scalar(query) or 0
     return [f"{failures} pages failed their checksums"][:limit] if failures else []
 
 
@@ -65,60 +66,59 @@ def orphans(connection: Connection) -> list[tuple[str, str]]:
 
 
 def differing_objects(connection: Connection) -> list[str]:
-    """Return the names of functions, triggers, policies and full-text indexes that are absent, altered, or not ours."""
+    """Return the names of functions, triggers, policies and full-text indexes that are missing, altered or foreign."""
     return sorted(differing(connection))
 
 
-def is_full_text_whole(database: Database) -> bool:
-    """Compare the index with every memory, in one snapshot; nobody waits meanwhile."""
+def is_full_text_intact(database: Database) -> bool:
+    """Compare the index with every memory in one snapshot, which blocks nobody."""
     with database.read() as connection:
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-        return is_full_text_of(connection)
+        return is_full_text_intact_in(connection)
 
 
-def is_full_text_of(connection: Connection) -> bool:
+def is_full_text_intact_in(connection: Connection) -> bool:
     """Compare the index with every memory that a transaction sees."""
     return not _differs(connection, "true", {})
 
 
-def is_full_text_in_step(connection: Connection) -> bool:
-    """Say cheaply whether full text looks right: what was installed is there, and as many rows indexed as kept."""
+def is_full_text_plausible(connection: Connection) -> bool:
+    """Check full text cheaply: its objects are as installed, and as many memories are indexed as exist."""
     if differing_objects(connection):
         return False
     count = f"SELECT (SELECT count(*) FROM {_FULL_TEXT} WHERE part = 0), (SELECT count(*) FROM memory_items)"
-    indexed, kept = connection.execute(text(count)).one()
-    return bool(indexed == kept)
+    indexed, existing = connection.execute(text(count)).one()
+    return bool(indexed == existing)
 
 
-def differs_behind(connection: Connection, seq: int) -> tuple[bool, int]:
-    """Compare the next memory with what the index holds of it; return whether it differs, and its `seq`."""
-    found: int | None = connection.scalar(text("SELECT min(seq) FROM memory_items WHERE seq > :seq"), {"seq": seq})
-    if found is None:
+def next_memory_differs(connection: Connection, seq: int) -> tuple[bool, int]:
+    """Compare the first memory after `seq` with the index; return whether it differs, and its own `seq`."""
+    following: int | None = connection.scalar(text("SELECT min(seq) FROM memory_items WHERE seq > :seq"), {"seq": seq})
+    if following is None:
         return False, seq
-    return _differs(connection, "m.seq = :seq", {"seq": found}), found
+    return _differs(connection, "m.seq = :seq", {"seq": following}), following
 
 
 def _differs(connection: Connection, where: str, values: dict[str, int]) -> bool:
-    asked = _DIFFERENCE.format(where=where)
-    return bool(connection.scalar(text(asked), values))
+    return bool(connection.scalar(text(_DIFFERENCE.format(where=where)), values))
 
 
 def rebuild(database: Database, progress: Callable[[int], None] = lambda _: None) -> int:
-    """Index every memory anew, slice by slice, while others go on; mend functions, triggers and policies first.
+    """Reinstall what differs, then index every memory again, slice by slice, while others go on.
 
-    Interrupted, it begins again the next time; run twice, it changes nothing.
+    If interrupted, it starts over the next time; running it twice changes nothing.
     """
-    with database.alone("rebuild"):
+    with database.advisory_lock("rebuild"):
         with database.write() as connection:
-            put_back(connection)
-        indexed = _fill(database, progress)
+            reinstall(connection)
+        indexed = _index_all(database, progress)
         with database.write() as connection:
-            # what was remembered of the index before the rebuild may be of a damaged one
+            # postings that were cached before the rebuild may come from a damaged index
             connection.execute(text("UPDATE project_statistics SET changes = changes + 1"))
     return indexed
 
 
-def _fill(database: Database, progress: Callable[[int], None]) -> int:
+def _index_all(database: Database, progress: Callable[[int], None]) -> int:
     indexed = seq = 0
     while True:
         with database.write() as connection:
@@ -130,36 +130,36 @@ def _fill(database: Database, progress: Callable[[int], None]) -> int:
         progress(indexed)
 
 
-def merge_full_text(database: Database, go_on: GoOn) -> None:
-    """Remove what deleted rows left, where the role owns the tables; else the server's autovacuum does it."""
-    go_on()
-    _as_owner(database, f"VACUUM (ANALYZE) {', '.join([*sorted(metadata.tables), _FULL_TEXT])}")
+def merge_full_text(database: Database, check_stop: StopCheck) -> None:
+    """Vacuum the tables if this role owns them; otherwise the server's autovacuum does it."""
+    check_stop()
+    _run_as_owner(database, f"VACUUM (ANALYZE) {', '.join([*sorted(metadata.tables), _FULL_TEXT])}")
 
 
-def give_pages_back(database: Database, go_on: GoOn) -> int:
-    """Give nothing back: VACUUM returns free pages at the end of a table, and others are used again."""
+def release_free_pages(database: Database, check_stop: StopCheck) -> int:
+    """Release nothing: VACUUM returns free pages at the end of a table, and the others are reused."""
     del database
-    go_on()
+    check_stop()
     return 0
 
 
 def refresh_statistics(database: Database) -> None:
-    """Leave it to VACUUM (ANALYZE), which has run, and to autovacuum."""
+    """Do nothing: VACUUM (ANALYZE), which has run, and autovacuum do it."""
     del database
 
 
-def fold_log_in(database: Database) -> bool:
-    """Leave the log to the server, which recycles it by itself."""
+def checkpoint_log(database: Database) -> bool:
+    """Do nothing: the server recycles its log automatically."""
     del database
     return True
 
 
-def free_share(connection: Connection) -> tuple[int, int]:
-    """Return how many rows are dead, and how many there are: what VACUUM would give free."""
-    counted = text(
+def free_and_total(connection: Connection) -> tuple[int, int]:
+    """Return the number of dead rows, whose space VACUUM would free, and of all rows."""
+    query = text(
         "SELECT coalesce(sum(n_dead_tup), 0), coalesce(sum(n_dead_tup + n_live_tup), 0) FROM pg_stat_user_tables"
     )
-    dead, rows = connection.execute(counted).one()
+    dead, rows = connection.execute(query).one()
     return int(dead), int(rows)
 
 
@@ -169,40 +169,9 @@ def sizes(database: Database) -> dict[str, int]:
         return {"database": int(connection.scalar(text("SELECT pg_database_size(current_database())")) or 0)}
 
 
-def has_checksums(connection: Connection) -> bool:
-    """Say whether the server would notice a page that its disk gave back otherwise than it was written."""
-    return bool(connection.scalar(text("SHOW data_checksums")) == "on")
-
-
-def connections(connection: Connection) -> tuple[int, int]:
-    """Return how many clients are connected to the server, and how many may be.
-
-    Of the clients of other roles, their database and their role are all that may be seen.
-    """
-    used, allowed = connection.execute(
-        text(
-            "SELECT (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL AND usesysid IS NOT NULL),"
-            " current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
-        )
-    ).one()
-    return int(used), int(allowed)
-
-
-def powers(connection: Connection) -> tuple[str, list[str]]:
-    """Return the role of a connection, and what it can do that gets it past the walls between teams."""
-    asked = text(
-        "SELECT rolname, rolsuper, rolbypassrls, EXISTS (SELECT 1 FROM pg_tables"
-        " WHERE schemaname = current_schema() AND pg_has_role(tableowner, 'USAGE'))"
-        " FROM pg_roles WHERE rolname = current_user"
-    )
-    role, *has = connection.execute(asked).one()
-    named = zip(("is a superuser", "bypasses row-level security", "owns tables"), has, strict=True)
-    return role, [power for power, is_held in named if is_held]
-
-
-def _as_owner(database: Database, statement: str) -> None:
-    """Run what cannot be inside a transaction; a role without the right leaves it to the server's autovacuum."""
-    address, options = connecting(database.url)
+def _run_as_owner(database: Database, statement: str) -> None:
+    """Run a statement that must be outside a transaction, unless this role does not own the tables."""
+    address, options = parse_url(database.url)
     engine = create_engine(address, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=options)
     with engine.connect() as connection:
         if _owns_tables(connection):

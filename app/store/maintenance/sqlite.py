@@ -1,32 +1,37 @@
-"""The care of an SQLite file: the contract of this package, gathered from its three subjects."""
+"""Maintains an SQLite file: the contract of this package, assembled from its three modules."""
 
-from app.store.maintenance.sqlite_compaction import fold_log_in, give_pages_back, merge_full_text, refresh_statistics
+from app.store.maintenance.sqlite_compaction import (
+    checkpoint_log,
+    merge_full_text,
+    refresh_statistics,
+    release_free_pages,
+)
 from app.store.maintenance.sqlite_faults import (
     damaged_pages,
     differing_objects,
-    differs_behind,
     faults,
-    free_share,
-    is_full_text_in_step,
-    is_full_text_whole,
+    free_and_total,
+    is_full_text_intact,
+    is_full_text_plausible,
+    next_memory_differs,
     orphans,
     sizes,
 )
 from app.store.maintenance.sqlite_rebuilding import rebuild
 
 __all__ = [
+    "checkpoint_log",
     "damaged_pages",
     "differing_objects",
-    "differs_behind",
     "faults",
-    "fold_log_in",
-    "free_share",
-    "give_pages_back",
-    "is_full_text_in_step",
-    "is_full_text_whole",
+    "free_and_total",
+    "is_full_text_intact",
+    "is_full_text_plausible",
     "merge_full_text",
+    "next_memory_differs",
     "orphans",
     "rebuild",
     "refresh_statistics",
+    "release_free_pages",
     "sizes",
 ]

@@ -1,7 +1,7 @@
 """Rebuilds full text while the server goes on.
 
-A second table is filled slice by slice and kept in step by triggers of its own, then takes the first one's place. So
-nobody waits for longer than one slice takes, and searches find what they found before until the new one is whole.
+A second table is filled slice by slice, kept up to date by its own triggers, and then swapped in for the first. So
+nobody waits longer than one slice takes, and searches use the old index until the new one is complete.
 """
 
 from collections.abc import Callable
@@ -14,34 +14,34 @@ from app.store.database import Database
 from app.store.maintenance.sqlite_faults import FULL_TEXT, differing_objects, installed_objects
 
 _NEW: Final = f"{FULL_TEXT}_new"
-_PLACE: Final = f"{FULL_TEXT}_refill"
+_PROGRESS: Final = f"{FULL_TEXT}_refill"
 _SHADOWS: Final = ("data", "idx", "docsize", "config")
 _COLUMNS: Final = "project, title, subtitle, text, narrative, facts, concepts, search_text, neighbour_text"
 _SLICE_ROWS: Final = 2_000
-_FILLED: Final = f"old.seq <= (SELECT filled_to FROM {_PLACE})"
+_FILLED: Final = f"old.seq <= (SELECT filled_to FROM {_PROGRESS})"
 
 
 def rebuild(database: Database, progress: Callable[[int], None] = lambda _: None) -> int:
-    """Index every memory anew and mend triggers and views; return how many memories were indexed.
+    """Repair triggers and views and index every memory again; return the number of memories.
 
-    Interrupted, it begins again the next time; run twice, it changes nothing.
+    If interrupted, it starts over the next time; running it twice changes nothing.
     """
-    with database.alone("rebuild"):
+    with database.advisory_lock("rebuild"):
         with database.write() as connection:
             _clear_leftovers(connection)
-            _mend_objects(connection)
-            _begin(connection)
-        return _fill(database, progress)
+            _repair_objects(connection)
+            _create_second_table(connection)
+        return _fill_all(database, progress)
 
 
-def _fill(database: Database, progress: Callable[[int], None]) -> int:
+def _fill_all(database: Database, progress: Callable[[int], None]) -> int:
     indexed = 0
     while True:
         with database.write() as connection:
             count = _fill_slice(connection)
             indexed += count
             if count < _SLICE_ROWS:
-                _take_place(connection)
+                _swap_in(connection)
                 return indexed
         progress(indexed)
 
@@ -50,34 +50,34 @@ def _clear_leftovers(connection: Connection) -> None:
     for trigger in _own_triggers():
         connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {trigger}")
     _drop(connection, _NEW)
-    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_PLACE}")
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_PROGRESS}")
 
 
-def _mend_objects(connection: Connection) -> None:
-    """Put back triggers and views that are absent or altered, and remove those that are not of ours."""
-    wanted = installed_objects()
+def _repair_objects(connection: Connection) -> None:
+    """Reinstall triggers and views that are missing or altered, and drop those that are not ours."""
+    expected = installed_objects()
     for name in differing_objects(connection):
         if name == FULL_TEXT:
             _drop(connection, FULL_TEXT)
-            connection.exec_driver_sql(wanted[FULL_TEXT])
+            connection.exec_driver_sql(expected[FULL_TEXT])
             continue
         connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {name}")
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
-        if name in wanted:
-            connection.exec_driver_sql(wanted[name])
+        if name in expected:
+            connection.exec_driver_sql(expected[name])
 
 
-def _begin(connection: Connection) -> None:
-    """Make the second table with its triggers; insertions need none, their keys lie beyond what is filled."""
-    connection.exec_driver_sql(f"CREATE TABLE {_PLACE} (filled_to INTEGER NOT NULL)")
-    connection.exec_driver_sql(f"INSERT INTO {_PLACE} VALUES (0)")
+def _create_second_table(connection: Connection) -> None:
+    """Create the second table with its triggers. Inserts need none: their keys come after what is filled."""
+    connection.exec_driver_sql(f"CREATE TABLE {_PROGRESS} (filled_to INTEGER NOT NULL)")
+    connection.exec_driver_sql(f"INSERT INTO {_PROGRESS} VALUES (0)")
     connection.exec_driver_sql(installed_objects()[FULL_TEXT].replace(FULL_TEXT, _NEW, 1))
     for statement in _own_triggers().values():
         connection.exec_driver_sql(statement)
 
 
 def _own_triggers() -> dict[str, str]:
-    """Return the standing triggers' twins for the second table: they act on what is filled already."""
+    """Return the triggers of the second table: the installed ones, restricted to what is filled already."""
     deleting, updating = (
         installed_objects()[f"trg_{FULL_TEXT}_{verb}"].replace(FULL_TEXT, _NEW) for verb in ("delete", "update")
     )
@@ -88,36 +88,36 @@ def _own_triggers() -> dict[str, str]:
 
 
 def _fill_slice(connection: Connection) -> int:
-    place = connection.exec_driver_sql(f"SELECT filled_to FROM {_PLACE}").scalar_one()
+    filled_to = connection.exec_driver_sql(f"SELECT filled_to FROM {_PROGRESS}").scalar_one()
     last, count = connection.exec_driver_sql(
         "SELECT max(seq), count(*) FROM (SELECT seq FROM memory_items WHERE seq > ? ORDER BY seq LIMIT ?)",
-        (place, _SLICE_ROWS),
+        (filled_to, _SLICE_ROWS),
     ).one()
     if count:
         connection.exec_driver_sql(
             f"INSERT INTO {_NEW}(rowid, {_COLUMNS}) SELECT seq, {_COLUMNS} FROM {FULL_TEXT}_content"
             " WHERE seq > ? AND seq <= ? ORDER BY seq",
-            (place, last),
+            (filled_to, last),
         )
-        connection.exec_driver_sql(f"UPDATE {_PLACE} SET filled_to = ?", (last,))
+        connection.exec_driver_sql(f"UPDATE {_PROGRESS} SET filled_to = ?", (last,))
     return int(count)
 
 
-def _take_place(connection: Connection) -> None:
+def _swap_in(connection: Connection) -> None:
     for trigger in _own_triggers():
         connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
     _drop(connection, FULL_TEXT)
-    # the standing triggers name the table that is gone for a moment: only the legacy rename lets that be
+    # the installed triggers refer to the table that was just dropped: only the legacy rename permits that
     connection.exec_driver_sql("PRAGMA legacy_alter_table = ON")
     connection.exec_driver_sql(f"ALTER TABLE {_NEW} RENAME TO {FULL_TEXT}")
     connection.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
-    connection.exec_driver_sql(f"DROP TABLE {_PLACE}")
-    # what was remembered of the index before the rebuild may be of a damaged one
+    connection.exec_driver_sql(f"DROP TABLE {_PROGRESS}")
+    # postings that were cached before the rebuild may come from a damaged index
     connection.exec_driver_sql("UPDATE project_statistics SET changes = changes + 1")
 
 
 def _drop(connection: Connection, table: str) -> None:
-    """Drop a full-text table, also one that is so damaged that SQLite cannot open it."""
+    """Drop a full-text table, even if it is so damaged that SQLite cannot open it."""
     try:
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
     except DBAPIError:
