@@ -1,4 +1,4 @@
-"""Carries a whole database into an empty PostgreSQL: rows as they are, in an order that no guard refuses, and resumed.
+"""Copies a whole database into an empty PostgreSQL: rows unchanged, in an order every constraint accepts, resumable.
 
-The source must not change between two runs of one copy: a place in it is a number of rows.
+The source must not change between two runs of one copy, because a position in it is a number of rows.
 """

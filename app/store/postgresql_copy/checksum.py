@@ -1,4 +1,4 @@
-"""What a table holds, in a few bytes: how many rows, and a hash over all their values that depends on no order."""
+"""What a table holds, in a few bytes: the number of rows, and a hash over all values that ignores their order."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,19 +13,19 @@ _MODULUS: Final = 1 << (8 * _BYTES)
 
 
 @dataclass(slots=True)
-class Digest:
-    """Grows row by row; equal when the same rows were added, in whichever order."""
+class Checksum:
+    """Grows row by row; two are equal when the same rows were added, in any order."""
 
     rows: int = 0
     total: int = 0
 
     def add(self, values: Values) -> None:
-        """Take a row in. A sum, and not XOR: two equal rows must not cancel each other out."""
+        """Add a row. A sum and not XOR, because two equal rows must not cancel each other out."""
         hashed = blake2b(msgspec.msgpack.encode(values), digest_size=_BYTES).digest()
         self.rows += 1
         self.total = (self.total + int.from_bytes(hashed)) % _MODULUS
 
     @property
     def text(self) -> str:
-        """The hash as people compare it."""
+        """The hash in hexadecimal, for people to compare."""
         return f"{self.total:0{2 * _BYTES}x}"

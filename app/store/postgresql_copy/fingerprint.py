@@ -1,4 +1,4 @@
-"""Takes stock of a database before it is copied, and again of what arrived: digests by table, and what did not fit."""
+"""Fingerprints a database before it is copied, and what arrived afterwards: a checksum per table, and changed rows."""
 
 from collections.abc import Callable, Container, Sequence
 from contextlib import closing
@@ -10,25 +10,25 @@ from sqlalchemy import Connection, Table
 
 from app.store.models import memory_items, vector_outbox
 from app.store.postgresql_copy import source
-from app.store.postgresql_copy.checksum import Digest
-from app.store.postgresql_copy.coercion import Fitting, Values
+from app.store.postgresql_copy.checksum import Checksum
+from app.store.postgresql_copy.coercion import RowCoercer, Values
 from app.store.postgresql_copy.plan import TABLES, columns
 
-COUNTED: Final = (*TABLES, vector_outbox)
-_LISTED: Final = 1_000
+COMPARED_TABLES: Final = (*TABLES, vector_outbox)
+_MAX_LISTED: Final = 1_000
 
-GoOn = Callable[[int], None]
-"""Told after some rows how many those were."""
+ReportRows = Callable[[int], None]
+"""Called repeatedly with the number of rows read since the last call."""
 
-Note = Callable[[Table, Sequence[str], Values], None]
-"""Told of a row that did not fit: the columns in which it did not, and what it is now."""
+ReportReplaced = Callable[[Table, Sequence[str], Values], None]
+"""Called for a row that had to be changed, with the columns that were and the row as it is now."""
 
-_ROWS_A_WORD: Final = 500
+_ROWS_PER_REPORT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
-    """A row in which something had to be replaced, since PostgreSQL cannot keep it."""
+class ReplacedRow:
+    """A row in which a value was replaced because PostgreSQL cannot store it."""
 
     table: str
     key: list[str]
@@ -36,61 +36,63 @@ class Replaced:
 
 
 @dataclass(slots=True)
-class Stock:
-    """What a database holds, all of its text as PostgreSQL can keep it."""
+class Fingerprint:
+    """What a database holds, with every value as PostgreSQL can store it."""
 
-    digests: dict[str, Digest] = field(default_factory=dict)
-    replaced: list[Replaced] = field(default_factory=list)
+    checksums: dict[str, Checksum] = field(default_factory=dict)
+    replaced: list[ReplacedRow] = field(default_factory=list)
     replaced_rows: int = 0
     replaced_memories: list[str] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
-        """Return how many rows there are in all."""
-        return sum(digest.rows for digest in self.digests.values())
+        """Return the number of rows in all tables."""
+        return sum(checksum.rows for checksum in self.checksums.values())
 
     @property
     def identity(self) -> str:
-        """Return what no other database has, nor this one once it has changed."""
-        told = "\n".join(f"{name} {digest.rows} {digest.text}" for name, digest in sorted(self.digests.items()))
-        return sha256(told.encode()).hexdigest()
+        """Return a hash that no other database has, nor this one once it has changed."""
+        lines = (f"{name} {checksum.rows} {checksum.text}" for name, checksum in sorted(self.checksums.items()))
+        return sha256("\n".join(lines).encode()).hexdigest()
 
-    def note(self, table: Table, names: Sequence[str], values: Values) -> None:
-        """Remember that a row could not be kept as it was."""
+    def add_replaced(self, table: Table, names: Sequence[str], values: Values) -> None:
+        """Record a row that could not be stored as it was; the first 1,000 are listed."""
         row = dict(zip((column.name for column in columns(table)), values, strict=True))
         self.replaced_rows += 1
         if table is memory_items:
             self.replaced_memories.append(row["id"])
-        if len(self.replaced) < _LISTED:
+        if len(self.replaced) < _MAX_LISTED:
             key = [str(row[column.name]) for column in table.primary_key]
-            self.replaced.append(Replaced(table.name, key, list(names)))
+            self.replaced.append(ReplacedRow(table.name, key, list(names)))
 
 
-def take(connection: Connection, go_on: GoOn) -> Stock:
-    """Read everything once; entries of the outbox for memories that were not kept as they were do not count."""
-    stock = Stock()
-    for table in COUNTED:
-        stock.digests[table.name] = digest(connection, table, go_on, stock.note, but=set(stock.replaced_memories))
-    return stock
+def compute(connection: Connection, report_rows: ReportRows) -> Fingerprint:
+    """Read every table once; outbox entries of memories that were changed to fit are not counted."""
+    fingerprint = Fingerprint()
+    for table in COMPARED_TABLES:
+        fingerprint.checksums[table.name] = table_checksum(
+            connection, table, report_rows, fingerprint.add_replaced, but=set(fingerprint.replaced_memories)
+        )
+    return fingerprint
 
 
-def digest(
+def table_checksum(
     connection: Connection,
     table: Table,
-    go_on: GoOn,
-    note: Note = lambda *_: None,
+    report_rows: ReportRows,
+    report_replaced: ReportReplaced = lambda *_: None,
     *,
     but: Container[str] = (),
-) -> Digest:
-    """Return the digest of a table; `but` are memories whose entries in the outbox are left out."""
-    made, fitting = Digest(), Fitting(columns(table))
+) -> Checksum:
+    """Return the checksum of a table; `but` are memories whose outbox entries are left out."""
+    checksum, coercer = Checksum(), RowCoercer(columns(table))
     with closing(source.stream(connection, table, columns(table))) as rows:
         for number, row in enumerate(rows, start=1):
-            values, names = fitting.fit(row)
+            values, names = coercer.coerce(row)
             if names:
-                note(table, names, values)
+                report_replaced(table, names, values)
             if table is not vector_outbox or values[0] not in but:
-                made.add(values)
-            if number % _ROWS_A_WORD == 0:
-                go_on(_ROWS_A_WORD)
-    return made
+                checksum.add(values)
+            if number % _ROWS_PER_REPORT == 0:
+                report_rows(_ROWS_PER_REPORT)
+    return checksum

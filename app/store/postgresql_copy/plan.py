@@ -1,4 +1,4 @@
-"""What is copied, in which order: parents before children, and which memory replaces which once all are there."""
+"""What is copied and in which order: parents before children, and `superseded_by` once every memory is there."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _CLAIMS: Final = ("claimed_by", "claimed_until_epoch")
 
 
 def columns(table: Table) -> tuple[Column[Any], ...]:
-    """Return what is carried and compared of a table; who mirrored a memory when the old server ended is over."""
+    """Return the columns that are copied and compared; claims on the outbox ended with the old server."""
     return tuple(column for column in table.columns if table is not vector_outbox or column.name not in _CLAIMS)
 
 
@@ -30,33 +30,33 @@ class Step:
     name: str
     table: Table
     columns: tuple[Column[Any], ...]
-    put: Callable[[Connection, Sequence[Values]], None]
+    write: Callable[[Connection, Sequence[Values]], None]
     where: ColumnElement[bool] | None = None
 
 
-def _insertion(table: Table, *, without: Sequence[Column[Any]] = (), conflict: str = "") -> Step:
-    taken = tuple(column for column in columns(table) if column not in without)
-    names = ", ".join(column.name for column in taken)
-    statement = f"INSERT INTO {table.name} ({names}) SELECT * FROM {_given(taken)}{conflict}"
-    return Step(table.name, table, taken, lambda connection, rows: _run(connection, statement, rows))
+def _insert_step(table: Table, *, without: Sequence[Column[Any]] = (), conflict: str = "") -> Step:
+    copied = tuple(column for column in columns(table) if column not in without)
+    names = ", ".join(column.name for column in copied)
+    statement = f"INSERT INTO {table.name} ({names}) SELECT * FROM {_unnest(copied)}{conflict}"
+    return Step(table.name, table, copied, lambda connection, rows: _run(connection, statement, rows))
 
 
-def _supersession() -> Step:
-    """Return the second pass over memories: one may be replaced by another that comes later."""
-    taken = (memory_items.c.seq, memory_items.c.superseded_by)
+def _supersession_step() -> Step:
+    """Return the second pass over memories: one may be superseded by another that comes later."""
+    copied = (memory_items.c.seq, memory_items.c.superseded_by)
     statement = (
-        f"UPDATE memory_items SET superseded_by = given.superseded_by FROM {_given(taken)}"
+        f"UPDATE memory_items SET superseded_by = given.superseded_by FROM {_unnest(copied)}"
         " AS given(seq, superseded_by) WHERE memory_items.seq = given.seq"
     )
-    is_replaced = memory_items.c.superseded_by.is_not(None)
+    is_superseded = memory_items.c.superseded_by.is_not(None)
     return Step(
-        "supersessions", memory_items, taken, lambda connection, rows: _run(connection, statement, rows), is_replaced
+        "supersessions", memory_items, copied, lambda connection, rows: _run(connection, statement, rows), is_superseded
     )
 
 
-def _given(taken: Sequence[Column[Any]]) -> str:
-    """Return SQL for rows that come as one array for each column: one statement, for which triggers run once."""
-    return f"unnest({', '.join(f'%b::{column.type.compile(dialect=_DIALECT)}[]' for column in taken)})"
+def _unnest(copied: Sequence[Column[Any]]) -> str:
+    """Return SQL for rows passed as one array per column: one statement per batch, so that triggers run once."""
+    return f"unnest({', '.join(f'%b::{column.type.compile(dialect=_DIALECT)}[]' for column in copied)})"
 
 
 def _run(connection: Connection, statement: str, rows: Sequence[Values]) -> None:
@@ -67,7 +67,7 @@ def _run(connection: Connection, statement: str, rows: Sequence[Values]) -> None
 _DIALECT: Final = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 STEPS: Final = (
-    *(_insertion(table, without=(memory_items.c.superseded_by,)) for table in TABLES),
-    _supersession(),
+    *(_insert_step(table, without=(memory_items.c.superseded_by,)) for table in TABLES),
+    _supersession_step(),
 )
-OUTBOX: Final = _insertion(vector_outbox, conflict=" ON CONFLICT (memory_id) DO NOTHING")
+OUTBOX: Final = _insert_step(vector_outbox, conflict=" ON CONFLICT (memory_id) DO NOTHING")

@@ -1,4 +1,4 @@
-"""Reads a database as it is: one snapshot, raw values, in the order of the keys, at constant memory."""
+"""Reads a database as it is: one snapshot, raw values, in key order, in constant memory."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, func, text, typ
 from sqlalchemy.types import NULLTYPE
 
 from app.store.database import Database
-from app.store.postgresql_copy.coercion import readable
-from app.store.scope import every
+from app.store.postgresql_copy.coercion import decode_utf8
+from app.store.scope import unscoped
 
-_ROWS_AT_ONCE: Final = 500
+_ROWS_PER_FETCH: Final = 500
 
 
 @contextmanager
 def snapshot(database: Database) -> Iterator[Connection]:
-    """Yield a connection that sees one moment for as long as it takes, and texts that are not UTF-8, too."""
+    """Yield a connection that sees one snapshot for as long as needed, and can read text that is not UTF-8."""
     with database.read() as connection:
         if database.dialect == "postgresql":
             connection.execute(text("SET LOCAL statement_timeout = 0"))
@@ -24,11 +24,11 @@ def snapshot(database: Database) -> Iterator[Connection]:
             yield connection
             return
         driver: Any = connection.connection.driver_connection
-        usual, driver.text_factory = driver.text_factory, readable
+        original, driver.text_factory = driver.text_factory, decode_utf8
         try:
             yield connection
         finally:
-            driver.text_factory = usual
+            driver.text_factory = original
 
 
 def stream(
@@ -37,28 +37,28 @@ def stream(
     columns: Sequence[Column[Any]],
     *,
     where: ColumnElement[bool] | None = None,
-    behind: int = 0,
+    offset: int = 0,
 ) -> Generator[Sequence[Any], None, None]:
-    """Yield the rows behind the first `behind` ones; JSON comes as the text that is stored. To be closed."""
-    statement = every(table, *(type_coerce(column, NULLTYPE) for column in columns)).order_by(*table.primary_key)
+    """Yield the rows after the first `offset`; JSON comes as the stored text. The caller must close it."""
+    statement = unscoped(table, *(type_coerce(column, NULLTYPE) for column in columns)).order_by(*table.primary_key)
     if where is not None:
         statement = statement.where(where)
-    if behind:
-        statement = statement.offset(behind)
-    with connection.execute(statement.execution_options(yield_per=_ROWS_AT_ONCE)) as rows:
+    if offset:
+        statement = statement.offset(offset)
+    with connection.execute(statement.execution_options(yield_per=_ROWS_PER_FETCH)) as rows:
         yield from rows
 
 
 def count(connection: Connection, table: Table) -> int:
-    """Return how many rows a table has."""
-    return connection.scalar(every(table, func.count()).select_from(table)) or 0
+    """Return the number of rows of a table."""
+    return connection.scalar(unscoped(table, func.count()).select_from(table)) or 0
 
 
-def highest_given(connection: Connection, table: Table) -> int:
-    """Return the highest `seq` that was ever given, 0 for none: one that was deleted is not given again."""
-    asked = (
+def highest_assigned_seq(connection: Connection, table: Table) -> int:
+    """Return the highest `seq` that was ever assigned, or 0: one that was deleted must not be assigned again."""
+    query = (
         "SELECT seq FROM sqlite_sequence WHERE name = :name"
         if connection.dialect.name == "sqlite"
         else "SELECT pg_sequence_last_value(pg_get_serial_sequence(:name, 'seq')::regclass)"
     )
-    return connection.scalar(text(asked), {"name": table.name}) or 0
+    return connection.scalar(text(query), {"name": table.name}) or 0

@@ -1,4 +1,4 @@
-"""What a copy does in the PostgreSQL that takes it in: how far it has come is noted with the rows themselves."""
+"""Writes a copy into PostgreSQL: its progress is recorded in the same transactions as the rows."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,11 +8,11 @@ from sqlalchemy import Connection, text
 
 from app.store.database import Database
 from app.store.models import audit_log, memory_items, metadata
-from app.store.scope import every
+from app.store.scope import unscoped
 
 _BEGUN: Final = "begun"
 _FINISHED: Final = "finished"
-NUMBERED: Final = (memory_items, audit_log)
+SEQUENCED_TABLES: Final = (memory_items, audit_log)
 """The tables whose rows the database numbers."""
 
 _STATISTICS_DIFFER: Final = """
@@ -29,48 +29,50 @@ _NOT_ENQUEUED: Final = """
 
 @contextmanager
 def writing(database: Database) -> Iterator[Connection]:
-    """Yield a connection that writes one piece of the copy, however long its words take to index."""
+    """Yield a connection to write one batch, without a time limit: indexing its words may take long."""
     with database.write() as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         yield connection
 
 
 def copied_from(connection: Connection) -> str | None:
-    """Return what the copy that was begun here is of, None when there was none."""
-    begun = text("SELECT source FROM copied_from WHERE step = :step")
-    found: str | None = connection.scalar(begun, {"step": _BEGUN})
-    return found
+    """Return the identity of the source whose copy was begun here, or None."""
+    query = text("SELECT source FROM copied_from WHERE step = :step")
+    identity: str | None = connection.scalar(query, {"step": _BEGUN})
+    return identity
 
 
-def places(connection: Connection) -> dict[str, int]:
-    """Return how many rows of each step are here."""
+def copied_rows(connection: Connection) -> dict[str, int]:
+    """Return the number of rows copied so far, by step."""
     return {row.step: row.rows for row in connection.execute(text("SELECT step, rows FROM copied_from"))}
 
 
 def is_finished(connection: Connection) -> bool:
-    """Say whether the copy was brought to its end."""
-    return _FINISHED in places(connection)
+    """Say whether the copy was completed."""
+    return _FINISHED in copied_rows(connection)
 
 
-def holds_rows(connection: Connection) -> list[str]:
-    """Return the tables that are not empty."""
+def non_empty_tables(connection: Connection) -> list[str]:
+    """Return the names of the tables that have rows."""
     return [
-        table.name for table in metadata.sorted_tables if connection.execute(every(table).limit(1)).first() is not None
+        table.name
+        for table in metadata.sorted_tables
+        if connection.execute(unscoped(table).limit(1)).first() is not None
     ]
 
 
 def begin(connection: Connection, source: str) -> None:
-    """Note whose copy this database will be."""
-    note(connection, source, _BEGUN, 0)
+    """Record which source this database becomes a copy of."""
+    record_progress(connection, source, _BEGUN, 0)
 
 
 def finish(connection: Connection, source: str) -> None:
-    """Note that everything is here."""
-    note(connection, source, _FINISHED, 0)
+    """Record that the copy is complete."""
+    record_progress(connection, source, _FINISHED, 0)
 
 
-def note(connection: Connection, source: str, step: str, rows: int) -> None:
-    """Note how far a step has come, in the transaction that brought it there."""
+def record_progress(connection: Connection, source: str, step: str, rows: int) -> None:
+    """Record how many rows of a step are copied, in the transaction that copied them."""
     connection.execute(
         text(
             "INSERT INTO copied_from (step, source, rows) VALUES (:step, :source, :rows)"
@@ -80,8 +82,8 @@ def note(connection: Connection, source: str, step: str, rows: int) -> None:
     )
 
 
-def number_behind(connection: Connection, table: str, highest: int) -> None:
-    """Let the next row be numbered behind every number that was ever given."""
+def advance_sequence(connection: Connection, table: str, highest: int) -> None:
+    """Make the next row's number higher than `highest`, and than every number that was assigned here."""
     if highest:
         sequence = "pg_get_serial_sequence(:table, 'seq')::regclass"
         statement = f"SELECT setval({sequence}, greatest(:highest, coalesce(pg_sequence_last_value({sequence}), 0)))"
@@ -89,16 +91,16 @@ def number_behind(connection: Connection, table: str, highest: int) -> None:
 
 
 def clear_outbox(connection: Connection, *, but: Sequence[str]) -> None:
-    """Take out of the outbox what triggers have put there, but for these memories."""
+    """Delete the outbox entries that triggers added, except those of these memories."""
     statement = text("DELETE FROM vector_outbox WHERE memory_id <> ALL(CAST(:kept AS text[]))")
     connection.execute(statement, {"kept": list(but)})
 
 
-def derived_faults(connection: Connection, *, all_enqueued: bool) -> list[str]:
-    """Return what triggers should have kept of the rows that were copied, and did not."""
-    found = []
+def find_derived_faults(connection: Connection, *, all_enqueued: bool) -> list[str]:
+    """Return what triggers should have derived from the copied rows, and did not."""
+    faults = []
     if connection.scalar(text(_STATISTICS_DIFFER)):
-        found.append("project_statistics: the counts differ from the memories")
+        faults.append("project_statistics: the counts differ from the memories")
     if all_enqueued and (missing := connection.scalar(text(_NOT_ENQUEUED))):
-        found.append(f"vector_outbox: {missing} memories are not waiting to be mirrored")
-    return found
+        faults.append(f"vector_outbox: {missing} memories are not waiting to be mirrored")
+    return faults
