@@ -1,4 +1,4 @@
-"""Full text finds rows inside the asked projects and counts there; it never scores.
+"""Full-text search: finds and counts rows within the projects in scope; it does not score.
 
 One contract, one module per dialect.
 """
@@ -12,25 +12,25 @@ import numpy.typing as npt
 from sqlalchemy import Connection, TextClause
 
 Seqs = npt.NDArray[np.int64]
-"""Keys of memories (`memory_items.seq`), ascending and without repeats."""
+"""Keys of memories (`memory_items.seq`), ascending and without duplicates."""
 
 Phrases = tuple[tuple[str, ...], ...]
-"""Any of these sequences of words. Words are text: none of them can be syntax."""
+"""Alternatives, each a sequence of words. Words are plain text and never query syntax."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """The team that asks and the projects it asks, which are its own."""
+class SearchScope:
+    """A team, and those of its projects that are searched."""
 
     team_id: str
     project_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Which memories may be found at all; empty or None sets no limit. Times are epoch ms, `after <= t < before`.
+class MemoryFilters:
+    """Restricts which memories match; an empty value or None does not. Times are epoch ms, `after <= t < before`.
 
-    A file is a path or a folder: it matches that path and everything below it, or the path alone with `files_exact`.
+    A file is a path or a folder: it matches that path and everything below it, or with `files_exact` only the path.
     """
 
     kinds: tuple[str, ...] = ()
@@ -47,12 +47,12 @@ class Filters:
         return self != NO_FILTERS
 
 
-NO_FILTERS: Final = Filters()
+NO_FILTERS: Final = MemoryFilters()
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """What the asked projects hold together. `changes` is another value whenever indexed text of theirs has changed."""
+class CorpusStatistics:
+    """Totals of the projects in scope. `changes` is different whenever their indexed text has changed."""
 
     memories: int
     characters: int
@@ -61,8 +61,8 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """What a ranker needs of a memory: its place among others and its text, when long only the beginning.
+class RankingRow:
+    """What a ranker needs to know about a memory; of long texts only the beginning.
 
     `ending` is the last character of its content.
     """
@@ -76,51 +76,54 @@ class Row:
     characters: int
     heading: str
     body: str
-    neighbours: str
+    context_text: str
     ending: str
 
 
 class FullText(Protocol):
     """The contract of a dialect's module."""
 
-    def holdings(self, connection: Connection, scope: Scope) -> Holdings:
-        """Return how much the asked projects hold."""
+    def statistics(self, connection: Connection, scope: SearchScope) -> CorpusStatistics:
+        """Return the totals of the projects in scope."""
 
     def find(
         self,
         connection: Connection,
-        scope: Scope,
+        scope: SearchScope,
         all_of: tuple[Phrases, ...],
         *,
         limit: int,
-        neighbours: bool = False,
-        filters: Filters = NO_FILTERS,
+        in_context: bool = False,
+        filters: MemoryFilters = NO_FILTERS,
         newest_first: bool = False,
     ) -> Seqs:
-        """Return at most `limit` memories that hold one phrase of each of `all_of`, the first or last by `seq`."""
+        """Return at most `limit` memories that contain a phrase of each of `all_of`, the first or last ones by `seq`.
 
-    def beginning_with(self, connection: Connection, scope: Scope, beginning: str, *, limit: int) -> Seqs:
-        """Return at most `limit` memories, the last by `seq`, that hold a word with this beginning."""
+        `in_context` searches their context text instead of their own.
+        """
 
-    def count(self, connection: Connection, scope: Scope, term: Phrases, *, limit: int) -> tuple[int, int]:
-        """Return how many memories hold a term, at most `limit`, and the last `seq` that was counted."""
+    def find_by_prefix(self, connection: Connection, scope: SearchScope, prefix: str, *, limit: int) -> Seqs:
+        """Return at most `limit` memories, the last ones by `seq`, that contain a word with this prefix."""
 
-    def count_up_to(self, connection: Connection, scope: Scope, seq: int) -> int:
-        """Return how many memories of the asked projects have at most this `seq`."""
+    def count(self, connection: Connection, scope: SearchScope, term: Phrases, *, limit: int) -> tuple[int, int]:
+        """Return the number of memories that contain a term, at most `limit`, and the last `seq` that was counted."""
 
-    def allowing(self, scope: Scope, filters: Filters) -> TextClause:
-        """Return the scope and the filters as a condition on `memory_items AS m`, to compose statements with."""
+    def count_through(self, connection: Connection, scope: SearchScope, seq: int) -> int:
+        """Return the number of memories in scope up to and including this `seq`."""
 
-    def allowed(self, connection: Connection, scope: Scope, seqs: Seqs, filters: Filters) -> Seqs:
-        """Return those memories that the filters let through."""
+    def condition(self, scope: SearchScope, filters: MemoryFilters) -> TextClause:
+        """Return the scope and the filters as a condition on `memory_items AS m`, for use in other statements."""
 
-    def rows(self, connection: Connection, scope: Scope, seqs: Seqs) -> list[Row]:
-        """Return what the ranker needs of memories, in the order of `seq`; unknown ones are left out."""
+    def matching(self, connection: Connection, scope: SearchScope, seqs: Seqs, filters: MemoryFilters) -> Seqs:
+        """Return those of the memories that match the filters."""
 
-    def by_id(
-        self, connection: Connection, scope: Scope, memory_ids: Sequence[str], filters: Filters
+    def ranking_rows(self, connection: Connection, scope: SearchScope, seqs: Seqs) -> list[RankingRow]:
+        """Return what a ranker needs to know about memories, in the order of `seq`; unknown ones are left out."""
+
+    def seqs_by_id(
+        self, connection: Connection, scope: SearchScope, memory_ids: Sequence[str], filters: MemoryFilters
     ) -> dict[str, int]:
-        """Return the `seq` by id of those memories that are of these projects and pass the filters."""
+        """Return the `seq` by id of those of the memories that are in scope and match the filters."""
 
-    def by_time(self, connection: Connection, scope: Scope, seqs: Sequence[int]) -> list[int]:
-        """Return memories in the order of their times, oldest first; unknown ones are left out."""
+    def ordered_by_time(self, connection: Connection, scope: SearchScope, seqs: Sequence[int]) -> list[int]:
+        """Return memories by creation time, oldest first; unknown ones are left out."""

@@ -1,4 +1,4 @@
-"""Which module searches which kind of database."""
+"""The full-text module of each dialect."""
 
 from typing import cast
 
@@ -6,5 +6,5 @@ from app.store.fulltext import FullText, postgresql, sqlite
 
 
 def of(dialect: str) -> FullText:
-    """Return the full text of a dialect, by the name that a connection's has."""
+    """Return the full-text module of a dialect."""
     return cast("FullText", postgresql if dialect == "postgresql" else sqlite)

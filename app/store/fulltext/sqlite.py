@@ -1,7 +1,7 @@
-"""FTS5 asked for rows and counts inside the asked projects: the contract of this package on SQLite.
+"""SQLite: FTS5 finds and counts rows within the projects in scope.
 
-Its own scores are never asked for: their statistics are those of every team together. CROSS JOIN fixes the order of the
-joins: left alone, SQLite would rather walk the whole project than look up a hundred keys.
+FTS5's own scores are not used, because their statistics cover all teams together. CROSS JOIN fixes the join order:
+otherwise SQLite would rather scan the whole project than look up a hundred keys.
 """
 
 from collections.abc import Sequence
@@ -10,37 +10,37 @@ import numpy as np
 from sqlalchemy import Connection, TextClause
 
 from app.store import json_column
-from app.store.fulltext import NO_FILTERS, Filters, Holdings, Phrases, Row, Scope, Seqs
+from app.store.fulltext import NO_FILTERS, CorpusStatistics, MemoryFilters, Phrases, RankingRow, SearchScope, Seqs
 from app.store.fulltext.filtering import clause, conditions, within
 
 _OWN = "{title subtitle text narrative facts concepts search_text}"
-_NEIGHBOURS = "{neighbour_text}"
+_CONTEXT = "{neighbour_text}"
 _LAST_SEQ = 2**63 - 1
 _BLANK = "' ' || char(9) || char(10) || char(13)"
 _READ_CHARACTERS = 2_000
-"""The ranker reads this much of a memory: words behind it count as found once."""
+"""The ranker reads this much of a memory; words after it count as occurring once."""
 
 
-def _lines(*columns: str) -> str:
+def _joined_lines(*columns: str) -> str:
     cut = (f"coalesce(substr({column}, 1, {_READ_CHARACTERS}), '')" for column in columns)
     return f"substr({' || char(10) || '.join(cut)}, 1, {_READ_CHARACTERS})"
 
 
-# lists count without their brackets, as the statistics of the project do
+# lists are counted without their brackets, as in the project statistics
 _ROWS = f"""
     SELECT m.seq, m.id, m.created_at_epoch, m.superseded_by, m.project_id, m.server_session_id,
       coalesce(length(m.title), 0) + coalesce(length(m.subtitle), 0) + coalesce(length(m.text), 0)
         + coalesce(length(m.narrative), 0) + length(m.facts) - 2 + length(m.concepts) - 2,
-      {_lines("c.title", "c.subtitle", "c.concepts")}, {_lines("c.text", "c.narrative", "c.facts")},
-      {_lines("c.neighbour_text")},
+      {_joined_lines("c.title", "c.subtitle", "c.concepts")}, {_joined_lines("c.text", "c.narrative", "c.facts")},
+      {_joined_lines("c.neighbour_text")},
       substr(rtrim(coalesce(nullif(m.narrative, ''), nullif(m.text, ''), m.title, ''), {_BLANK}), -1)
-    FROM json_each(?) AS asked CROSS JOIN memory_items AS m ON m.seq = asked.value
+    FROM json_each(?) AS given CROSS JOIN memory_items AS m ON m.seq = given.value
       CROSS JOIN memory_items_fts_content AS c ON c.seq = m.seq
     WHERE"""
 
 
-def holdings(connection: Connection, scope: Scope) -> Holdings:
-    """Return how much the asked projects hold."""
+def statistics(connection: Connection, scope: SearchScope) -> CorpusStatistics:
+    """Return the totals of the projects in scope."""
     rows = connection.exec_driver_sql(
         "SELECT s.project_id, s.memories, s.characters, s.changes,"
         " (SELECT max(m.created_at_epoch) FROM memory_items AS m"
@@ -49,7 +49,7 @@ def holdings(connection: Connection, scope: Scope) -> Holdings:
         " ORDER BY s.project_id",
         (scope.team_id, json_column.encode(scope.project_ids)),
     ).all()
-    return Holdings(
+    return CorpusStatistics(
         memories=sum(row.memories for row in rows),
         characters=sum(row.characters for row in rows),
         newest_at_epoch=max((row.newest_at_epoch or 0 for row in rows), default=0),
@@ -59,16 +59,16 @@ def holdings(connection: Connection, scope: Scope) -> Holdings:
 
 def find(
     connection: Connection,
-    scope: Scope,
+    scope: SearchScope,
     all_of: tuple[Phrases, ...],
     *,
     limit: int,
-    neighbours: bool = False,
-    filters: Filters = NO_FILTERS,
+    in_context: bool = False,
+    filters: MemoryFilters = NO_FILTERS,
     newest_first: bool = False,
 ) -> Seqs:
-    """Return at most `limit` memories that hold one phrase of each of `all_of`, the first or last by `seq`."""
-    match = f"{_in_projects(scope)} AND {_NEIGHBOURS if neighbours else _OWN} : ({_conjunction(all_of)})"
+    """Return at most `limit` memories that contain a phrase of each of `all_of`, the first or last ones by `seq`."""
+    match = f"{_in_projects(scope)} AND {_CONTEXT if in_context else _OWN} : ({_all_of(all_of)})"
     order = f"ORDER BY f.rowid {'DESC' if newest_first else 'ASC'} LIMIT ?"
     hits = "SELECT f.rowid AS seq FROM memory_items_fts AS f"
     if not filters:
@@ -82,16 +82,16 @@ def find(
     return _seqs(connection, inner, (match, first, last, *values, limit))
 
 
-def beginning_with(connection: Connection, scope: Scope, beginning: str, *, limit: int) -> Seqs:
-    """Return at most `limit` memories, the last by `seq`, that hold a word with this beginning."""
-    match = f"{_in_projects(scope)} AND {_OWN} : ({_quoted((beginning,))} *)"
+def find_by_prefix(connection: Connection, scope: SearchScope, prefix: str, *, limit: int) -> Seqs:
+    """Return at most `limit` memories, the last ones by `seq`, that contain a word with this prefix."""
+    match = f"{_in_projects(scope)} AND {_OWN} : ({_quoted((prefix,))} *)"
     inner = "SELECT rowid AS seq FROM memory_items_fts WHERE memory_items_fts MATCH ? ORDER BY rowid DESC LIMIT ?"
     return _seqs(connection, inner, (match, limit))
 
 
-def count(connection: Connection, scope: Scope, term: Phrases, *, limit: int) -> tuple[int, int]:
-    """Return how many memories hold a term, at most `limit`, and the last `seq` that was counted."""
-    match = f"{_in_projects(scope)} AND {_OWN} : ({_conjunction((term,))})"
+def count(connection: Connection, scope: SearchScope, term: Phrases, *, limit: int) -> tuple[int, int]:
+    """Return the number of memories that contain a term, at most `limit`, and the last `seq` that was counted."""
+    match = f"{_in_projects(scope)} AND {_OWN} : ({_all_of((term,))})"
     counted = connection.exec_driver_sql(
         "SELECT count(*), coalesce(max(rowid), 0) FROM"
         " (SELECT rowid FROM memory_items_fts WHERE memory_items_fts MATCH ? ORDER BY rowid LIMIT ?)",
@@ -101,56 +101,58 @@ def count(connection: Connection, scope: Scope, term: Phrases, *, limit: int) ->
     return number, last_seq
 
 
-def count_up_to(connection: Connection, scope: Scope, seq: int) -> int:
-    """Return how many memories of the asked projects have at most this `seq`."""
+def count_through(connection: Connection, scope: SearchScope, seq: int) -> int:
+    """Return the number of memories in scope up to and including this `seq`."""
     sql = "SELECT count(*) FROM memory_items_fts WHERE memory_items_fts MATCH ? AND rowid <= ?"
     return int(connection.exec_driver_sql(sql, (_in_projects(scope), seq)).scalar_one())
 
 
-def allowing(scope: Scope, filters: Filters) -> TextClause:
+def condition(scope: SearchScope, filters: MemoryFilters) -> TextClause:
     """Return the scope and the filters as a condition on `memory_items AS m`."""
     return clause(scope, filters)
 
 
-def allowed(connection: Connection, scope: Scope, seqs: Seqs, filters: Filters) -> Seqs:
-    """Return those memories that the filters let through."""
+def matching(connection: Connection, scope: SearchScope, seqs: Seqs, filters: MemoryFilters) -> Seqs:
+    """Return those of the memories that match the filters."""
     condition, values = conditions(scope, filters)
-    inner = "SELECT m.seq FROM json_each(?) AS asked CROSS JOIN memory_items AS m ON m.seq = asked.value"
+    inner = "SELECT m.seq FROM json_each(?) AS given CROSS JOIN memory_items AS m ON m.seq = given.value"
     return _seqs(connection, f"{inner} WHERE {condition}", (_json(seqs), *values))
 
 
-def rows(connection: Connection, scope: Scope, seqs: Seqs) -> list[Row]:
-    """Return what the ranker needs of memories, in the order of `seq`; unknown ones are left out."""
+def ranking_rows(connection: Connection, scope: SearchScope, seqs: Seqs) -> list[RankingRow]:
+    """Return what a ranker needs to know about memories, in the order of `seq`; unknown ones are left out."""
     in_scope, values = within(scope)
-    found = connection.exec_driver_sql(f"{_ROWS} {in_scope} ORDER BY m.seq", (_json(seqs), *values)).all()
-    return [Row(*row) for row in found]
+    result = connection.exec_driver_sql(f"{_ROWS} {in_scope} ORDER BY m.seq", (_json(seqs), *values)).all()
+    return [RankingRow(*row) for row in result]
 
 
-def by_id(connection: Connection, scope: Scope, memory_ids: Sequence[str], filters: Filters) -> dict[str, int]:
-    """Return the `seq` by id of those memories that are of these projects and pass the filters."""
+def seqs_by_id(
+    connection: Connection, scope: SearchScope, memory_ids: Sequence[str], filters: MemoryFilters
+) -> dict[str, int]:
+    """Return the `seq` by id of those of the memories that are in scope and match the filters."""
     condition, values = conditions(scope, filters)
-    found = connection.exec_driver_sql(
-        "SELECT m.id, m.seq FROM json_each(?) AS asked CROSS JOIN memory_items AS m ON m.id = asked.value"
+    result = connection.exec_driver_sql(
+        "SELECT m.id, m.seq FROM json_each(?) AS given CROSS JOIN memory_items AS m ON m.id = given.value"
         f" WHERE {condition}",
         (json_column.encode(list(memory_ids)), *values),
     )
-    return {row.id: row.seq for row in found}
+    return {row.id: row.seq for row in result}
 
 
-def by_time(connection: Connection, scope: Scope, seqs: Sequence[int]) -> list[int]:
-    """Return memories in the order of their times, oldest first; unknown ones are left out."""
+def ordered_by_time(connection: Connection, scope: SearchScope, seqs: Sequence[int]) -> list[int]:
+    """Return memories by creation time, oldest first; unknown ones are left out."""
     in_scope, values = within(scope)
-    found = connection.exec_driver_sql(
-        "SELECT m.seq FROM json_each(?) AS asked CROSS JOIN memory_items AS m ON m.seq = asked.value"
+    result = connection.exec_driver_sql(
+        "SELECT m.seq FROM json_each(?) AS given CROSS JOIN memory_items AS m ON m.seq = given.value"
         f" WHERE {in_scope} ORDER BY m.created_at_epoch, m.seq",
         (json_column.encode(list(seqs)), *values),
     )
-    return list(found.scalars())
+    return list(result.scalars())
 
 
-def _bounds(connection: Connection, scope: Scope, filters: Filters) -> tuple[int, int]:
-    """Return the first and last `seq` that time and session leave: indexes know them, and spare FTS5 the rest."""
-    indexed = Filters(
+def _bounds(connection: Connection, scope: SearchScope, filters: MemoryFilters) -> tuple[int, int]:
+    """Return the range of `seq` that match the time and session filters: indexes find it, and FTS5 skips the rest."""
+    indexed = MemoryFilters(
         server_session_id=filters.server_session_id,
         created_after=filters.created_after,
         created_before=filters.created_before,
@@ -163,13 +165,13 @@ def _bounds(connection: Connection, scope: Scope, filters: Filters) -> tuple[int
     return first, last
 
 
-def _in_projects(scope: Scope) -> str:
-    # the index holds a project as one word: its id without hyphens, closed by a 0 so that stemming leaves it alone
+def _in_projects(scope: SearchScope) -> str:
+    # the index has the project as one word: its id without hyphens, and a final 0 that prevents stemming
     tokens = (_quoted((project_id.replace("-", "") + "0",)) for project_id in scope.project_ids)
     return f"project : ({' OR '.join(tokens)})"
 
 
-def _conjunction(all_of: tuple[Phrases, ...]) -> str:
+def _all_of(all_of: tuple[Phrases, ...]) -> str:
     return " AND ".join(f"({' OR '.join(map(_quoted, phrases))})" for phrases in all_of)
 
 
@@ -182,6 +184,6 @@ def _json(seqs: Seqs) -> str:
 
 
 def _seqs(connection: Connection, inner: str, values: tuple[str | int, ...]) -> Seqs:
-    # one text of all keys costs a third of as many rows
+    # one text with all keys costs a third of as many rows
     joined = connection.exec_driver_sql(f"SELECT group_concat(seq) FROM ({inner})", values).scalar_one()
     return np.sort(np.fromstring(joined or "", dtype=np.int64, sep=","))
