@@ -1,4 +1,4 @@
-"""Alembic's environment: app.store.schema.migrations passes the connection and owns the transaction and the locks."""
+"""Alembic's environment: app.store.schema.migrations passes the connection, and owns the transaction and the lock."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from app.store.models import metadata
 
 
 def _is_ours(name: str | None, kind: str, _: Any) -> bool:
-    """Hide full text, and what is noted of triggers and of a copy, which autogenerate would want to drop."""
+    """Hide full text and our bookkeeping tables, which are not models: autogenerate would drop them."""
     hidden = ("memory_items_fts", "installed_objects", "copied_from")
     return not (kind == "table" and name is not None and name.startswith(hidden))
 

@@ -1,1 +1,1 @@
-"""What it takes to change the tables of each dialect: a lock, one transaction, and a look at what stands."""
+"""Migrations, and what they install on each dialect."""

@@ -1,6 +1,6 @@
-"""Brings a database to the revision this code knows: one process at a time, one transaction, nothing half done.
+"""Migrates a database: one process at a time, in one transaction, all or nothing.
 
-The same revisions serve both dialects; their scripts lie side by side.
+Both dialects have the same revisions, each with its own scripts.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _SCRIPTS: Final = Path(__file__).parents[3] / "migrations"
 
 
 class WrongRevision(AppError):
-    """The database is of another revision than this code: newer, or not yet upgraded."""
+    """The database is at a revision that this code cannot use: newer, or not yet upgraded."""
 
 
 def revisions() -> list[str]:
-    """Return the revisions this code knows, the newest first."""
+    """Return the revisions this code knows, newest first."""
     return [script.revision for script in ScriptDirectory.from_config(_config(sqlite)).walk_revisions()]
 
 
@@ -41,51 +41,52 @@ def head() -> str:
 
 
 def current(url: str) -> str | None:
-    """Return the revision of a database, None when it is empty or not there. Nothing in it is changed."""
-    found: str | None = _schema(url).current(url)
-    return found
+    """Return the revision of a database, or None when it is empty or missing. It is not changed."""
+    revision: str | None = _schema(url).current(url)
+    return revision
 
 
 def upgrade(url: str, revision: str = "head") -> str | None:
-    """Upgrade under the migration lock, checked again inside it; return the revision that then stands.
+    """Upgrade under the migration lock; return the new revision.
 
-    Raises WrongRevision, and touches nothing, when the database is newer than this code.
+    Raises WrongRevision, without changing anything, when the database is newer than this code, and Unavailable while
+    another process migrates it.
     """
-    with _schema(url).alone(url):
-        standing = current(url)
-        require_known(standing)
-        if standing == head() and revision == "head":
-            return standing
+    with _schema(url).migration_lock(url):
+        existing = current(url)
+        require_known(existing)
+        if existing == head() and revision == "head":
+            return existing
         return _run(url, lambda config: command.upgrade(config, revision))
 
 
 def upgrade_within(connection: Connection) -> None:
-    """Bring what a transaction of PostgreSQL sees to head, inside of it."""
-    standing = connection.scalar(text("SELECT version_num FROM alembic_version"))
-    require_known(standing)
-    if standing != head():
-        _step(connection, postgresql, lambda config: command.upgrade(config, "head"))
-        objects.note(connection)
+    """Upgrade to head inside a transaction of PostgreSQL; WrongRevision when the database is newer than this code."""
+    revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    require_known(revision)
+    if revision != head():
+        _run_in(connection, postgresql, lambda config: command.upgrade(config, "head"))
+        objects.record(connection)
 
 
 def downgrade(url: str, revision: str) -> str | None:
-    """Go back to an older revision; return the revision that then stands."""
-    with _schema(url).alone(url):
+    """Downgrade to an older revision; return the new revision. WrongRevision when the database's own is unknown."""
+    with _schema(url).migration_lock(url):
         require_known(current(url))
         return _run(url, lambda config: command.downgrade(config, revision))
 
 
 def require_known(revision: str | None) -> None:
-    """Raise WrongRevision when the code has never heard of a database's revision."""
+    """Raise WrongRevision when this code does not know a database's revision."""
     if revision is not None and revision not in revisions():
         raise WrongRevision(
-            f"The database is at revision {revision}, this cmem-server knows revisions up to {head()}: "
-            "it was made by a newer version. Nothing was touched; use that version or newer."
+            f"The database is at revision {revision}, but this cmem-server only knows revisions up to {head()}: "
+            "a newer version created it. Nothing was changed; use that version or a newer one."
         )
 
 
 def make_ready(url: str) -> None:
-    """Bring an embedded database to head; a server's must be there already, since its owner migrates it."""
+    """Upgrade an SQLite file; a PostgreSQL database must be at head already, because its owner migrates it."""
     if dialect_of(url) == "postgresql":
         require_head(url)
     else:
@@ -93,34 +94,34 @@ def make_ready(url: str) -> None:
 
 
 def grant(url: str, server_url: str) -> str | None:
-    """Let the role of `server_url` use what `url` migrated; return its name, None where there are no roles."""
+    """Grant the role of `server_url` access to the database at `url`; return its name, or None where none is needed."""
     return postgresql.grant(url, server_url) if dialect_of(url) == "postgresql" else None
 
 
 def grant_to(url: str, role: str) -> None:
-    """Let a role of a PostgreSQL server use what `url` migrated."""
+    """Grant a role access to the PostgreSQL database at `url`."""
     postgresql.grant_to(url, role)
 
 
 def require_head(url: str) -> None:
-    """Raise WrongRevision unless the database is at the newest revision: for those who must not upgrade it."""
-    standing = current(url)
-    require_known(standing)
-    if standing != head():
+    """Raise WrongRevision unless the database is at the newest revision: for roles that must not upgrade it."""
+    revision = current(url)
+    require_known(revision)
+    if revision != head():
         raise WrongRevision(
-            f"The database is at revision {standing}, needed is {head()}: run `cmem-server db upgrade` first."
+            f"The database is at revision {revision}, expected {head()}: run `cmem-server db upgrade` first."
         )
 
 
 def drift(url: str) -> list[Any]:
-    """Return what alembic would change to make the tables equal the models; empty when all is well."""
-    with _schema(url).connected(url) as connection:
-        context = MigrationContext.configure(connection, opts={"include_name": _is_table_of_ours})
+    """Return what Alembic would change to make the tables match the models; empty when they do."""
+    with _schema(url).connect(url) as connection:
+        context = MigrationContext.configure(connection, opts={"include_name": _is_compared})
         return list(compare_metadata(context, metadata))
 
 
-def _is_table_of_ours(name: str | None, kind: str, _: Any) -> bool:
-    """Leave out full text, which is no table of a model, and what a replication keeps beside ours."""
+def _is_compared(name: str | None, kind: str, _: Any) -> bool:
+    """Leave out full text, which is not a model, and the tables of replication tools."""
     return not (
         kind == "table"
         and name is not None
@@ -143,12 +144,12 @@ def _config(schema: ModuleType) -> Config:
 def _run(url: str, step: Callable[[Config], None]) -> str | None:
     """Run one Alembic command in one transaction."""
     schema = _schema(url)
-    with schema.changing(url) as connection:
-        _step(connection, schema, step)
+    with schema.migration_transaction(url) as connection:
+        _run_in(connection, schema, step)
     return current(url)
 
 
-def _step(connection: Connection, schema: ModuleType, step: Callable[[Config], None]) -> None:
+def _run_in(connection: Connection, schema: ModuleType, step: Callable[[Config], None]) -> None:
     config = _config(schema)
     config.attributes["connection"] = connection
     try:

@@ -1,6 +1,6 @@
-"""What migrations install on PostgreSQL beside tables: noted when they have run, compared with what stands later.
+"""What migrations install on PostgreSQL in addition to tables: recorded after they have run, and compared later.
 
-Functions, triggers, policies and full-text indexes, each by name with the statement that makes it.
+Functions, triggers, policies and full-text indexes, each by name with the statement that creates it.
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from sqlalchemy import Connection, text
 from app.errors import Conflict
 from app.store.engines.pipelining import driver
 
-_NOTED: Final = "installed_objects"
+_RECORDED: Final = "installed_objects"
 _ROW_SECURITY: Final = "row security of"
 
-_STANDING: Final = r"""
+_EXISTING: Final = r"""
   SELECT 'function ' || p.proname AS name, pg_get_functiondef(p.oid) AS definition
   FROM pg_proc AS p
   WHERE p.pronamespace = current_schema()::regnamespace AND p.proname ~ '^(cmem|trg)_'
@@ -42,58 +42,59 @@ UNION ALL
 """
 
 
-def note(connection: Connection) -> None:
-    """Remember what stands now as what should: after a migration, in its transaction."""
-    connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {_NOTED} (name TEXT PRIMARY KEY, definition TEXT NOT NULL)")
-    connection.exec_driver_sql(f"DELETE FROM {_NOTED}")  # noqa: S608 - a constant name
-    for name, definition in _standing(connection).items():
+def record(connection: Connection) -> None:
+    """Record what exists now as what should exist: after a migration, in its transaction."""
+    columns = "name TEXT PRIMARY KEY, definition TEXT NOT NULL"
+    connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {_RECORDED} ({columns})")
+    connection.exec_driver_sql(f"DELETE FROM {_RECORDED}")  # noqa: S608 - a constant name
+    for name, definition in _existing(connection).items():
         connection.execute(
-            text(f"INSERT INTO {_NOTED} VALUES (:name, :definition)"),  # noqa: S608 - a constant name
+            text(f"INSERT INTO {_RECORDED} VALUES (:name, :definition)"),  # noqa: S608 - a constant name
             {"name": name, "definition": definition},
         )
 
 
 def differing(connection: Connection) -> dict[str, str | None]:
-    """Return what is absent, altered or not ours, by name with the statement that mends it; None when not ours."""
-    standing, wanted = _standing(connection), _wanted(connection)
+    """Return what is missing, altered or not ours: by name, the statement that restores it, or None when not ours."""
+    existing, expected = _existing(connection), _expected(connection)
     return {
-        name: wanted.get(name)
-        for name in sorted(standing.keys() | wanted.keys())
-        if standing.get(name) != wanted.get(name) and not _is_of_others(name, wanted)
+        name: expected.get(name)
+        for name in sorted(existing.keys() | expected.keys())
+        if existing.get(name) != expected.get(name) and not _is_on_foreign_table(name, expected)
     }
 
 
-def _is_of_others(name: str, wanted: Mapping[str, str]) -> bool:
-    """Say whether it belongs to a table that is none of ours: what others keep in our schema is their affair."""
+def _is_on_foreign_table(name: str, expected: Mapping[str, str]) -> bool:
+    """Say whether an object is on a table that is not ours: other applications may use our schema."""
     kind, _, table = name.replace(f"{_ROW_SECURITY} ", f"{_ROW_SECURITY} on ").rpartition(" on ")
-    return kind != "" and f"{_ROW_SECURITY} {table}" not in wanted
+    return kind != "" and f"{_ROW_SECURITY} {table}" not in expected
 
 
-def put_back(connection: Connection) -> None:
-    """Make what differs as it was installed; Conflict when this role may not: it takes the one that owns the tables.
+def reinstall(connection: Connection) -> None:
+    """Restore what differs to what was installed; Conflict when this role does not own the tables.
 
-    Functions come first, since triggers need them.
+    Functions come first, because triggers need them.
     """
     wrong = differing(connection)
     if not wrong:
         return
     if not connection.scalar(text("SELECT pg_has_role(tableowner, 'USAGE') FROM pg_tables WHERE tablename = 'teams'")):
         raise Conflict(
-            f"{', '.join(wrong)}: only the role that owns the tables can mend that (CMEM_DATABASE_ADMIN_URL)."
+            f"{', '.join(wrong)}: only the role that owns the tables can repair this (set CMEM_DATABASE_ADMIN_URL)."
         )
     for name, statement in sorted(wrong.items(), key=lambda each: not each[0].startswith("function")):
-        driver(connection).execute(statement or _dropping(name))
+        driver(connection).execute(statement or _drop_statement(name))
 
 
-def _dropping(name: str) -> str:
+def _drop_statement(name: str) -> str:
     kind, rest = name.split(" ", 1)
     return f"DROP {kind} {rest}" + (" CASCADE" if kind == "function" else "")
 
 
-def _standing(connection: Connection) -> dict[str, str]:
-    return dict(driver(connection).execute(_STANDING).fetchall())
+def _existing(connection: Connection) -> dict[str, str]:
+    return dict(driver(connection).execute(_EXISTING).fetchall())
 
 
-def _wanted(connection: Connection) -> dict[str, str]:
-    rows = connection.exec_driver_sql(f"SELECT name, definition FROM {_NOTED}")  # noqa: S608 - a constant name
+def _expected(connection: Connection) -> dict[str, str]:
+    rows = connection.exec_driver_sql(f"SELECT name, definition FROM {_RECORDED}")  # noqa: S608 - a constant name
     return {row.name: row.definition for row in rows}
