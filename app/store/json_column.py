@@ -1,4 +1,4 @@
-"""A JSON column that survives damage: what cannot be read becomes the empty value and a warning, never an error."""
+"""A JSON column that survives damage: unreadable text becomes the empty value and a warning, never an error."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +13,7 @@ _log = structlog.get_logger(__name__)
 
 
 def decode(text: str | None, empty: type) -> Any:
-    """Return the value of a stored JSON text; the empty value of type `empty` when it is damaged or of another kind."""
+    """Decode a stored JSON text; return an empty `empty` when it is damaged or of another type."""
     if text is None or text == "":
         return empty()
     try:
@@ -24,18 +24,18 @@ def decode(text: str | None, empty: type) -> Any:
 
 
 @cache
-def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of a type: to make one takes 3 µs, to use it 0.1."""
-    return msgspec.json.Decoder(kind)
+def _decoder(type_: type) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a type, cached because creating one takes 3 µs and using it 0.1."""
+    return msgspec.json.Decoder(type_)
 
 
 def encode(value: Any) -> str:
-    """Return the JSON text of a value, with characters of every script left readable."""
+    """Return the JSON text of a value, without escaping non-ASCII characters."""
     return msgspec.json.encode(value).decode()
 
 
 class Json(TypeDecorator[Any]):
-    """JSON kept as text on every dialect, so that what is stored is exactly what was written."""
+    """JSON stored as text in every dialect, so that exactly what was written is stored."""
 
     impl = Text
     cache_ok = True

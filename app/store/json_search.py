@@ -1,4 +1,4 @@
-"""What a JSON column holds, asked in SQL on every dialect. Damaged JSON holds nothing."""
+"""Conditions on the contents of a JSON column, in every dialect. Damaged JSON counts as empty."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from sqlalchemy.sql.functions import FunctionElement
 
 
 class holds_pair(FunctionElement[bool]):  # noqa: N801 - used like func.length
-    """Whether an object holds this text under this key: `holds_pair(column, key, value)`."""
+    """Whether an object has this text under this key: `holds_pair(column, key, value)`."""
 
     type = Boolean()
     inherit_cache = True
 
 
 class lists_any(FunctionElement[bool]):  # noqa: N801 - used like func.length
-    """Whether a list holds any of these texts: `lists_any(column, JSON list of texts)`."""
+    """Whether a list has any of these texts: `lists_any(column, JSON list of texts)`."""
 
     type = Boolean()
     inherit_cache = True
@@ -31,8 +31,8 @@ def _pair_on_sqlite(element: holds_pair, compiler: SQLCompiler, **options: Any) 
 @compiles(lists_any, "sqlite")
 def _list_on_sqlite(element: lists_any, compiler: SQLCompiler, **options: Any) -> str:
     column, values = (compiler.process(each, **options) for each in element.clauses)
-    asked = f"SELECT value FROM json_each({values})"
-    return f"EXISTS (SELECT 1 FROM {_each(column, '[]')} AS item WHERE item.value IN ({asked}))"
+    expected = f"SELECT value FROM json_each({values})"
+    return f"EXISTS (SELECT 1 FROM {_each(column, '[]')} AS item WHERE item.value IN ({expected}))"
 
 
 def _each(column: str, empty: str) -> str:

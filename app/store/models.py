@@ -1,4 +1,4 @@
-"""Every table. The migrations install them, with what no table definition can say: triggers, guards and full text."""
+"""All tables. The migrations create them, and what a table definition cannot express: triggers and full text."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ metadata: Final = MetaData(
 )
 
 _SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
-"""An explicit integer key: full text is addressed by it, and VACUUM may renumber implicit rowids."""
+"""An explicit integer key, because full text refers to it, and VACUUM may renumber implicit rowids."""
 
 
 def _id() -> Column[str]:
@@ -47,7 +47,7 @@ def _flag(name: str) -> Column[bool]:
 
 
 def _project_of_team() -> ForeignKeyConstraint:
-    """Return the key that carries the team down: a row cannot name a project of another team."""
+    """Return the foreign key that includes the team: a row cannot refer to a project of another team."""
     return ForeignKeyConstraint(["team_id", "project_id"], ["projects.team_id", "projects.id"], ondelete="CASCADE")
 
 
@@ -99,7 +99,7 @@ project_statistics = Table(
     Column("characters", BigInteger, nullable=False),
     Column("changes", BigInteger, nullable=False),
 )
-"""Kept exact by triggers: how much a project holds, and a counter that every change of indexed text raises."""
+"""Kept exact by triggers: the size of a project, and a counter that every change of indexed text increments."""
 
 api_keys = Table(
     "api_keys",
@@ -287,7 +287,7 @@ audit_log = Table(
     Index(None, "team_id", "created_at_epoch", "seq"),
     sqlite_autoincrement=True,
 )
-"""Ids only, never a text. No foreign keys: it outlives what it tells of. Append-only, by triggers."""
+"""Ids only, never content. No foreign keys: it outlives what it describes. Append-only, by triggers."""
 
 audit_retention = Table(
     "audit_retention",
@@ -295,7 +295,7 @@ audit_retention = Table(
     Column("id", Integer, CheckConstraint("id = 1", name="single"), primary_key=True),
     _epoch("before_epoch"),
 )
-"""The one way to delete from the audit log: only rows older than `before_epoch` may go."""
+"""The only way to delete from the audit log: rows older than `before_epoch` may be deleted."""
 
 operations = Table(
     "operations",
@@ -356,7 +356,7 @@ request_counters = Table(
     _epoch("updated_at_epoch"),
     Index(None, "updated_at_epoch"),
 )
-"""What the processes agree on for rate limits (a period is a minute) and quotas (a month)."""
+"""Counters shared by all processes, for rate limits (per minute) and quotas (per month)."""
 
 vector_outbox = Table(
     "vector_outbox",
@@ -376,4 +376,4 @@ vector_outbox = Table(
     Index(None, "failed", "next_attempt_at_epoch", "enqueued_at_epoch"),
     Index(None, "project_id", "failed"),
 )
-"""One pending entry per memory, written by triggers only. No foreign keys: a deletion must outlive its row."""
+"""One pending entry per memory, written only by triggers. No foreign keys: a deletion must outlive its row."""

@@ -1,4 +1,4 @@
-"""Rows as frozen values, one struct per noun; the fields are the columns, in the order they are selected."""
+"""Rows as frozen structs, one per noun; the fields are the columns, in the order they are selected."""
 
 from typing import Any, TypeVar
 
@@ -9,14 +9,14 @@ from app.caller import Role
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A row that was read. Changing the database means asking a service, not changing a record."""
+    """A row as it was read. To change it, call a service."""
 
 
 R = TypeVar("R", bound=Record)
 
 
 def columns(table: FromClause, record: type[Record]) -> list[ColumnElement[Any]]:
-    """Return the table's columns that a record holds, in its order."""
+    """Return the columns of a table that a record has, in the record's order."""
     return [table.c[name] for name in record.__struct_fields__]
 
 
@@ -32,7 +32,7 @@ class Team(Record, frozen=True):
 
 
 class Member(Record, frozen=True):
-    """Somebody's place in a team; `user_id` is whatever the team calls its people."""
+    """A person's membership in a team; `user_id` is any name that the team gives its people."""
 
     team_id: str
     user_id: str
@@ -42,7 +42,7 @@ class Member(Record, frozen=True):
 
 
 class Project(Record, frozen=True):
-    """What a team works on: the boundary of search and of project keys."""
+    """A project of a team: the boundary of search and of project keys."""
 
     id: str
     team_id: str
@@ -55,7 +55,7 @@ class Project(Record, frozen=True):
 
 
 class ApiKey(Record, frozen=True):
-    """A credential as it may be shown: never its secret nor the hash of it."""
+    """An API key as it may be shown: without its secret or the hash of it."""
 
     id: str
     public_id: str
@@ -75,7 +75,7 @@ class ApiKey(Record, frozen=True):
 
 
 class Session(Record, frozen=True):
-    """One run of an agent."""
+    """One session of an agent."""
 
     id: str
     team_id: str
@@ -95,7 +95,7 @@ class Session(Record, frozen=True):
 
 
 class Event(Record, frozen=True):
-    """Something an agent did, as its hooks sent it."""
+    """Something that an agent did, as its hooks reported it."""
 
     id: str
     team_id: str
@@ -114,7 +114,7 @@ class Event(Record, frozen=True):
 
 
 class Memory(Record, frozen=True):
-    """Something learned. `seq` addresses it in full text, `version` rises with every change."""
+    """A memory. `seq` is its key in full text; `version` increases with every change."""
 
     seq: int
     id: str
@@ -166,7 +166,7 @@ class Source(Record, frozen=True):
 
 
 class AuditEntry(Record, frozen=True):
-    """Who did what to which thing: ids and counts, never a text."""
+    """Who did what to which resource: ids and counts, never content."""
 
     seq: int
     id: str
