@@ -1,6 +1,6 @@
-"""How near is near: texts that have nothing in common have a cosine of 0.05 with one model and of 0.73 with another.
+"""What a cosine means: unrelated texts have a cosine of 0.05 with one model and of 0.73 with another.
 
-A model is measured once, on pairs of a question with somebody else's answer. Knows no model.
+Each model is calibrated once, on questions paired with the answers to other questions. Knows no particular model.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ import numpy.typing as npt
 from app.retrieval.ranking import Vector
 
 RELATED_DEVIATIONS: Final = 3.4
-"""Questions about something else stay below this: with the default model 95 of 100 have no memory nearer."""
+"""Questions about something else stay below this: with the default model, 95 of 100 have no closer memory."""
 UNRELATED_DEVIATIONS: Final = 2.1
-BEHIND_DEVIATIONS: Final = 2.0
-MEASURED_SCRIPT: Final = "Latn"
+MAX_DEVIATIONS_BELOW_BEST: Final = 2.0
+CALIBRATED_SCRIPT: Final = "Latn"
 
 QUESTIONS_AND_ANSWERS: Final = (
     ("How do I bake bread without yeast?", "The bread rises with baking soda and buttermilk instead of yeast."),
@@ -37,32 +37,50 @@ QUESTIONS_AND_ANSWERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Nearness:
-    """What cosines mean with one model: from `unrelated` down nothing, from `related` on something.
+class SemanticScores:
+    """What a model says of a query and of candidates for it: `similarities` are their cosines mapped to 0…1.
 
-    `deviation` is how much those of strangers differ.
+    `readable_share` is the share of the query, 0…1, in scripts that the model reads.
+    """
+
+    cosines: Vector
+    similarities: Vector
+    are_related: npt.NDArray[np.bool_]
+    readable_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityCalibration:
+    """What cosines mean with one model: up to `unrelated` nothing, from `related` on that two texts share a subject.
+
+    `deviation` is the standard deviation of the cosines of unrelated texts.
     """
 
     related: float
     unrelated: float
     deviation: float
 
-    def least(self, cosines: Vector, *, is_measured_script: bool) -> float:
-        """Return the cosine from which on memories have something to do with a question that is as near to them.
+    def threshold(self, cosines: Vector, *, is_calibrated_script: bool) -> float:
+        """Return the cosine from which on a memory is related to a query, given the cosines of its candidates.
 
-        Other scripts have other cosines, by the script of the memory too: there it is those about as near as the best.
+        For a query in another script, where cosines also depend on the script of the memory, it lies a little below
+        the best of them.
         """
-        if is_measured_script:
+        if is_calibrated_script:
             return self.related
-        return float(cosines.max(initial=-1.0)) - BEHIND_DEVIATIONS * self.deviation
+        return float(cosines.max(initial=-1.0)) - MAX_DEVIATIONS_BELOW_BEST * self.deviation
 
-    def shown(self, cosines: Vector) -> Vector:
+    def similarities(self, cosines: Vector) -> Vector:
         """Map cosines to 0…1."""
         return np.clip((cosines - self.unrelated) / (1 - self.unrelated), 0.0, 1.0)
 
 
-def measured(questions: npt.NDArray[np.floating], answers: npt.NDArray[np.floating]) -> Nearness:
-    """Return what the cosines of a model mean, from its unit vectors of `QUESTIONS_AND_ANSWERS`, a row each."""
+def calibrate(questions: npt.NDArray[np.floating], answers: npt.NDArray[np.floating]) -> SimilarityCalibration:
+    """Return the calibration of a model, given its unit vectors of `QUESTIONS_AND_ANSWERS`, one per row."""
     cosines = (questions @ answers.T)[~np.eye(len(questions), dtype=bool)]
     mean, deviation = float(cosines.mean()), float(cosines.std())
-    return Nearness(mean + RELATED_DEVIATIONS * deviation, mean + UNRELATED_DEVIATIONS * deviation, deviation)
+    return SimilarityCalibration(
+        related=mean + RELATED_DEVIATIONS * deviation,
+        unrelated=mean + UNRELATED_DEVIATIONS * deviation,
+        deviation=deviation,
+    )

@@ -1,13 +1,13 @@
-"""What people and agents said to each other, without what is not for remembering. Pure: text in, text out.
+"""Cleans messages before they are stored. Pure functions, text in, text out.
 
-Private and internal regions go first and fail closed: what may lie inside one is dropped.
+Private and internal regions are removed first, and fail closed: whatever may be inside one is dropped.
 """
 
 import re
 from typing import Final
 
 SILENT_ROLES: Final = frozenset({"system", "developer"})
-"""Their messages tell an agent how to behave, and nothing that happened."""
+"""Their messages say how an agent should behave, not what happened."""
 
 _REGIONS: Final = (
     "private",
@@ -21,7 +21,7 @@ _REGIONS: Final = (
     "system-instructions",
     "claude-mem-context",
 )
-# a tag that is cut off at the end of the text counts as well
+# A tag truncated by the end of the text counts as well.
 _NAME: Final = "|".join(name.replace("-", "[-_]") for name in _REGIONS)
 _TAG: Final = re.compile(
     rf"<\s*(?P<end>/?)\s*(?P<name>{_NAME})(?![\w-])[^<>]*(?:>|(?=<)|\Z)",
@@ -32,7 +32,7 @@ _FENCE: Final = re.compile(r"[ \t]*(?:`{3,}|~{3,})")
 _INLINE_CODE: Final = re.compile(r"`{1,2}([^`\n]{1,500})`{1,2}")
 _OPENS: Final = r"(?<![0-9A-Za-z*~])"
 _CLOSES: Final = r"(?![0-9A-Za-z*~])"
-# lengths are bounded, so that no text takes long; `2**3**4`, `a * b` and `snake_case` are no decoration
+# Lengths are bounded, so that no text takes long; `2**3**4`, `a * b` and `snake_case` are not emphasis.
 _EMPHASIS: Final = re.compile(
     rf"{_OPENS}(\*{{1,3}}|~~)(?=[^\s*~])([^\n*~]{{1,500}})(?<=[^\s*~])\1{_CLOSES}",
 )
@@ -66,29 +66,29 @@ _PREFIXES: Final = {
 
 
 def speaker(role: str) -> str | None:
-    """Return the prefix of a role's words: `User`, `Assistant`, else its own name; None for system prompts."""
+    """Return the prefix of a role's messages: `User`, `Assistant`, else its own name; None for system prompts."""
     name = role.strip().lower()
     if name in SILENT_ROLES:
         return None
     return _PREFIXES.get(name) or name.capitalize() or "User"
 
 
-def cleaned(said: str) -> str:
-    """Return a message without private and internal regions, Markdown decoration and needless white space."""
-    return plain(public(_LINE_BREAK.sub("\n", said)))
+def clean(content: str) -> str:
+    """Return a message without private and internal regions, Markdown formatting and redundant whitespace."""
+    return strip_markdown(remove_private(_LINE_BREAK.sub("\n", content)))
 
 
-def public(said: str) -> str:
-    """Return what lies outside every region.
+def remove_private(content: str) -> str:
+    """Return what is outside every private or internal region.
 
-    Regions nest and overlap. One that is not closed goes on to the end; one that is not opened began before the text.
+    Regions nest and overlap. An unclosed one extends to the end; an unopened one began before the text.
     """
     kept: list[str] = []
     depths: dict[str, int] = {}
     start = 0
-    for tag in _TAG.finditer(said):
+    for tag in _TAG.finditer(content):
         if not any(depths.values()):
-            kept.append(said[start : tag.start()])
+            kept.append(content[start : tag.start()])
         start = tag.end()
         name = tag["name"].lower().replace("_", "-")
         if not tag["end"]:
@@ -98,25 +98,25 @@ def public(said: str) -> str:
         else:
             kept.clear()
     if not any(depths.values()):
-        kept.append(said[start:])
+        kept.append(content[start:])
     return "".join(kept)
 
 
-def plain(said: str) -> str:
-    """Return text without Markdown decoration and needless white space; code keeps its lines, and loses its marks."""
+def strip_markdown(content: str) -> str:
+    """Return text without Markdown formatting and redundant whitespace; code keeps its lines, but not its fences."""
     lines: list[str] = []
     is_code = False
-    for line in _LINE_END.sub("\n", _INVISIBLE.sub("", said)).split("\n"):
+    for line in _LINE_END.sub("\n", _INVISIBLE.sub("", content)).split("\n"):
         if _FENCE.match(line):
             is_code = not is_code
         elif is_code:
             lines.append(line.rstrip())
         else:
-            lines.append(_undecorated(line.strip()))
+            lines.append(_strip_line(line.strip()))
     return _MANY_LINES.sub("\n\n", "\n".join(lines)).strip()
 
 
-def _undecorated(line: str) -> str:
+def _strip_line(line: str) -> str:
     if not line or _RULE.fullmatch(line):
         return ""
     if (start := _LINE_START.match(line)) is not None:
@@ -125,13 +125,13 @@ def _undecorated(line: str) -> str:
         line = "- " + line[bullet.end() :]
     if line.startswith("|") and line.endswith("|"):
         line = line.strip("|").strip()
-    # code lies between the ends of what matched: every second part
+    # Every second part is inline code.
     parts = _INLINE_CODE.split(_BLANKS.sub(" ", line))
-    parts[::2] = [_without_marks(part) for part in parts[::2]]
+    parts[::2] = [_strip_inline(part) for part in parts[::2]]
     return "".join(parts)
 
 
-def _without_marks(said: str) -> str:
+def _strip_inline(content: str) -> str:
     for marks, replacement in _IN_LINES:
-        said = marks.sub(replacement, said)
-    return said
+        content = marks.sub(replacement, content)
+    return content

@@ -1,4 +1,4 @@
-"""The `[memory]` block: what an agent reads before it answers. Same memories and limits, same bytes."""
+"""The `[memory]` block: what an agent reads before it answers. The same memories and limits give the same bytes."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from app.retrieval import secrets, snippets, text
 
 HEADER: Final = "[memory]"
 NEAR_DUPLICATE: Final = 0.8
-"""Two memories that share this much of their words are one and the same to a reader."""
+"""Two memories that share this much of their words are the same to a reader."""
 
 Language = Literal["en", "zh"]
 
@@ -21,12 +21,12 @@ _RULES: Final[dict[Language, tuple[str, str]]] = {
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS: Final = 253_402_300_799_999
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])|\n+")
-_READ_CHARACTERS: Final = 20_000
+_MAX_CHARACTERS_READ: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A memory as it may be told: its title, its passages, and when it was made (epoch ms)."""
+class ContextEntry:
+    """A memory to include: its title, its passages, and when it was made (epoch ms)."""
 
     title: str | None
     passages: tuple[str, ...]
@@ -34,42 +34,42 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """The text, and which entries are in it; `text` is empty when none is."""
+class ContextBlock:
+    """The text, and the indices of the entries in it; `text` is empty when there are none."""
 
     text: str
     used: tuple[int, ...]
 
 
-def block(
-    entries: Sequence[Entry],
+def build_block(
+    entries: Sequence[ContextEntry],
     terms: Sequence[text.Term],
     *,
     limit: int,
     max_characters: int,
     max_characters_per_memory: int,
-) -> Block:
+) -> ContextBlock:
     """Return one dated line for each of at most `limit` entries, in their order, within the limits (in code points).
 
-    An entry that says what an earlier one said, or has no room left, is left out.
+    An entry that repeats an earlier one, or for which there is no room left, is omitted.
     """
     lines: list[str] = [HEADER]
     used: list[int] = []
-    told: list[frozenset[str]] = []
+    included: list[frozenset[str]] = []
     room = max_characters - len(HEADER)
-    for place, entry in enumerate(entries):
-        words = frozenset(text.marked(_whole(entry)).split("<"))
+    for index, entry in enumerate(entries):
+        words = frozenset(text.marked(_full_text(entry)).split("<"))
         if len(used) == limit:
             break
-        if any(_alike(words, before) for before in told):
+        if any(_are_near_duplicates(words, earlier) for earlier in included):
             continue
         line = _line(entry, terms, min(max_characters_per_memory, room - len("\n- [2026-05-20] ")))
         if line:
             lines.append(line)
-            used.append(place)
-            told.append(words)
+            used.append(index)
+            included.append(words)
             room -= len(line) + 1
-    return Block("\n".join(lines) if used else "", tuple(used))
+    return ContextBlock("\n".join(lines) if used else "", tuple(used))
 
 
 def sandwich(block_text: str, query: str, language: Language) -> str:
@@ -78,38 +78,38 @@ def sandwich(block_text: str, query: str, language: Language) -> str:
     return f"{rule}\n\n{block_text}\n\n{question}{query.strip()}"
 
 
-def _line(entry: Entry, terms: Sequence[text.Term], size: int) -> str:
-    said = snippets.cut(_said(entry, terms), size)
-    return f"- [{_date(entry.created_at_epoch)}] {said}" if said.strip("…") else ""
+def _line(entry: ContextEntry, terms: Sequence[text.Term], size: int) -> str:
+    summary = snippets.truncate(_summary(entry, terms), size)
+    return f"- [{_date(entry.created_at_epoch)}] {summary}" if summary.strip("…") else ""
 
 
-def _said(entry: Entry, terms: Sequence[text.Term]) -> str:
-    """The title, which says what was decided or changed, then the sentence that answers most."""
-    title = _one_line(secrets.masked(entry.title or ""))
+def _summary(entry: ContextEntry, terms: Sequence[text.Term]) -> str:
+    """Return the title, which says what was decided or changed, and the sentence that matches best."""
+    title = _on_one_line(secrets.mask(entry.title or ""))
     sentences = [line for passage in entry.passages for line in _sentences(passage) if line != title]
-    telling = max(sentences, key=lambda sentence: _answered(sentence, terms), default="")
-    return f"{title}: {telling}" if title and telling else title or telling
+    best = max(sentences, key=lambda sentence: _matched_weight(sentence, terms), default="")
+    return f"{title}: {best}" if title and best else title or best
 
 
 def _sentences(passage: str) -> list[str]:
-    shown = secrets.masked(passage[:_READ_CHARACTERS])
-    return [line for sentence in _SENTENCE_END.split(shown) if (line := _one_line(sentence))]
+    masked = secrets.mask(passage[:_MAX_CHARACTERS_READ])
+    return [line for sentence in _SENTENCE_END.split(masked) if (line := _on_one_line(sentence))]
 
 
-def _answered(sentence: str, terms: Sequence[text.Term]) -> float:
+def _matched_weight(sentence: str, terms: Sequence[text.Term]) -> float:
     marked = text.marked(sentence)
     return sum(term.weight for term in terms if any(pattern in marked for pattern in term.patterns))
 
 
-def _one_line(passage: str) -> str:
+def _on_one_line(passage: str) -> str:
     return " ".join(passage.split())
 
 
-def _whole(entry: Entry) -> str:
-    return " ".join([entry.title or "", *entry.passages])[:_READ_CHARACTERS]
+def _full_text(entry: ContextEntry) -> str:
+    return " ".join([entry.title or "", *entry.passages])[:_MAX_CHARACTERS_READ]
 
 
-def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+def _are_near_duplicates(one: frozenset[str], other: frozenset[str]) -> bool:
     return len(one & other) >= NEAR_DUPLICATE * max(len(one | other), 1)
 
 

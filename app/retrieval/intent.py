@@ -1,13 +1,13 @@
-"""What somebody asks to be done: which of the known actions a message clearly requests. Pure; Chinese and English."""
+"""Intent detection: which of the known actions a message clearly requests, in Chinese and English. Pure functions."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from app.retrieval import sentences, tagging, text
-from app.retrieval.tagging import Vocabulary, Words
+from app.retrieval.tagging import Vocabulary, WordLists
 
-DEFAULT_ACTIONS: Final[Words] = {
+DEFAULT_ACTIONS: Final[WordLists] = {
     "refund": ("refund", "money back", "reimburse", "退款", "退钱", "退费"),
     "return": ("return it", "return my", "return this order", "send back", "退货", "换货"),
     "renew": ("renew", "prolong", "续费", "续订", "续约", "续期", "续一年", "续半年"),
@@ -41,12 +41,12 @@ _FILLERS: Final = frozenset(
         text.marked("ok okay yes yeah also and then now next so just 好的 那 再 另外 还有 对了 然后 顺便 我 就 先")
     )
 )
-"""Behind nothing but these an action is an imperative: "then renew it"."""
+"""After nothing but these, an action is an imperative: "then renew it"."""
 _REFUSALS: Final = frozenset(tagging.stems(text.marked("not never without don didn doesn won wouldn 不 别 没 勿")))
 _DONE: Final = re.compile(r"thank|receiv|arriv|got|was|were|been|alreadi|收到|到账|已|完成|成功|谢")
-"""Near an action, in stems, these say that it is over."""
+"""Near an action, these stems say that it is already done."""
 _OR_NOT: Final = re.compile(r"(\w)不\1")
-"""能不能 asks; its 不 refuses nothing."""
+"""能不能 is a question; its 不 is not a refusal."""
 _NEAR_BEFORE: Final = 4
 _NEAR_AFTER: Final = 3
 _ANOTHER: Final = re.compile(r"\b(?:also|another|besides|too|as well)\b|另外|另一|还有|还要|还想|再", re.IGNORECASE)
@@ -59,35 +59,35 @@ _SMALL_TALK: Final = re.compile(
 _SMALL_TALK_WORDS: Final = 2
 
 
-def requests(said: str, actions: Vocabulary) -> list[str]:
-    """Return the actions that somebody clearly asks for, or asks about; not those that are done or refused."""
-    found = (_asked_in(sentence, actions) for sentence in sentences.of(_OR_NOT.sub(r"\1", said)))
-    return list(dict.fromkeys(name for names in found for name in names))
+def requested_actions(content: str, actions: Vocabulary) -> list[str]:
+    """Return the actions that a message clearly requests or asks about, not those that are done or refused."""
+    by_sentence = (_requested_in(sentence, actions) for sentence in sentences.of(_OR_NOT.sub(r"\1", content)))
+    return list(dict.fromkeys(name for names in by_sentence for name in names))
 
 
-def ends_with_question(said: str) -> bool:
-    """Say whether the last sentence is a question."""
-    return bool(_QUESTION.search(sentences.of(said)[-1]))
+def ends_with_question(content: str) -> bool:
+    """Return whether the last sentence is a question."""
+    return bool(_QUESTION.search(sentences.of(content)[-1]))
 
 
-def asks_for_more(said: str) -> bool:
-    """Say whether somebody asks for something besides what was spoken of."""
-    return bool(_ANOTHER.search(said))
+def asks_for_more(content: str) -> bool:
+    """Return whether a message asks for something in addition to what was discussed."""
+    return bool(_ANOTHER.search(content))
 
 
-def is_small_talk(said: str) -> bool:
-    """Say whether a message holds hardly more than a greeting."""
-    return not NUMBER.search(said) and len(text.words(_SMALL_TALK.sub(" ", said))) <= _SMALL_TALK_WORDS
+def is_small_talk(content: str) -> bool:
+    """Return whether a message is hardly more than a greeting."""
+    return not NUMBER.search(content) and len(text.words(_SMALL_TALK.sub(" ", content))) <= _SMALL_TALK_WORDS
 
 
-def _asked_in(sentence: str, actions: Vocabulary) -> Iterator[str]:
+def _requested_in(sentence: str, actions: Vocabulary) -> Iterator[str]:
     is_about_one = bool(_QUESTION.search(sentence) or NUMBER.search(sentence))
     for clause in _CLAUSE_END.split(sentence):
-        asks = is_about_one or bool(_REQUEST.search(clause))
+        is_request = is_about_one or bool(_REQUEST.search(clause))
         for mention in actions.mentions_in(clause):
             before = mention.before[-_NEAR_BEFORE:]
             near = f"{''.join(before)} {''.join(mention.after[:_NEAR_AFTER])}"
             if _DONE.search(near) or _REFUSALS.intersection(before):
                 continue
-            if asks or _FILLERS.issuperset(mention.before):
+            if is_request or _FILLERS.issuperset(mention.before):
                 yield mention.name

@@ -1,4 +1,4 @@
-"""Which scripts a text is written in, by their ISO 15924 codes: a model can only read some."""
+"""Which scripts a text is written in, as ISO 15924 codes; a model can read only some of them."""
 
 import functools
 import unicodedata
@@ -35,7 +35,7 @@ UNKNOWN: Final = "Zzzz"
 
 
 def readable_share(query: str, reads: Callable[[str], bool]) -> float:
-    """Return which share of a query's words, 0…1, is in scripts that `reads` says yes to; 1 when it has no letters."""
+    """Return the share of a query's words, 0…1, in scripts for which `reads` is true; 1 when it has no letters."""
     scripts = [script for word in text.words(query) if (script := _script(word[0]))]
     return sum(map(reads, scripts)) / len(scripts) if scripts else 1.0
 

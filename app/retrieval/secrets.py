@@ -1,4 +1,4 @@
-"""What looks like a key, a token or a password is masked before it leaves in a context."""
+"""Masks what looks like a key, a token or a password before it leaves the server in a context."""
 
 import re
 from typing import Final
@@ -17,7 +17,7 @@ _SECRET: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# a name that promises a secret, and a value that is no word of a sentence: six characters or more, a digit among them
+# A name that announces a secret, and a value unlike a word of a sentence: six characters or more, with a digit.
 _NAMED: Final = re.compile(
     r"""(?P<name>(?:pass(?:word|wd|phrase)|secret|api[_-]?key|access[_-]?key|token|密码|口令)["']?\s*(?:[:=：]|\bis\b|是)\s*["']?
         |\bBearer\s+|://[^\s/:@]+:)
@@ -26,6 +26,6 @@ _NAMED: Final = re.compile(
 )
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """Return the text with what looks like a secret replaced by `[masked]`."""
     return _NAMED.sub(lambda match: match["name"] + MASK, _SECRET.sub(MASK, text))

@@ -1,4 +1,4 @@
-"""Texts cut into sentences and pieces, never between a number, price or date and what it is about. Pure."""
+"""Splits texts into sentences and pieces, never between a number, price or date and its subject. Pure functions."""
 
 import re
 from collections.abc import Iterator
@@ -6,17 +6,17 @@ from typing import Final
 
 _END: Final = re.compile(r"(?<=[。！？；…\n])|(?<=[.!?;])(?<!\n\d\.)(?<!\n\d\d\.)(?=\s)")
 _GOES_ON: Final = re.compile(r"\s*(?!\d{1,2}[.)]\s)[-–(\[\"'“]?\s*(?:[$€£¥￥#~≈]|USD|EUR|RMB|CNY)?\s*\d", re.IGNORECASE)
-"""A number, price or date belongs to what stands before it; the number of a list item does not."""
+"""A number, price or date belongs to the text before it; the number of a list item does not."""
 _INTRODUCES: Final = re.compile(r"[:：=]\s*$")
 _WORD_END: Final = re.compile(r"(?<=[^\d\s][\s，、,])(?=[^\s\d$€£¥￥#])")
-_NUMBER_REACH: Final = 40
-"""Digits beyond so many are no number that somebody would look for."""
+_MAX_NUMBER_LENGTH: Final = 40
+"""Longer runs of digits are not numbers that anyone would search for."""
 
 
-def of(said: str) -> list[str]:
-    """Return the sentences of a text, a number and what introduces it in one; joined they are the text."""
+def of(content: str) -> list[str]:
+    """Return the sentences of a text, each number in one with what introduces it; joined, they are the text."""
     sentences = [""]
-    for sentence in _END.split(said):
+    for sentence in _END.split(content):
         if not sentence.strip() or _GOES_ON.match(sentence) or _INTRODUCES.search(sentences[-1]):
             sentences[-1] += sentence
         else:
@@ -24,14 +24,14 @@ def of(said: str) -> list[str]:
     return sentences[1:] if not sentences[0] and len(sentences) > 1 else sentences
 
 
-def pieces(said: str, *, max_characters: int, first: int) -> Iterator[str]:
+def pieces(content: str, *, max_characters: int, first: int) -> Iterator[str]:
     """Yield a text in pieces of whole sentences, the first of about `first` characters.
 
-    A sentence that is longer than `max_characters` is cut between words.
+    A sentence longer than `max_characters` is split between words.
     """
     piece, room = "", first
-    for sentence in of(said):
-        for bounded in _cut_at_words(sentence, max_characters):
+    for sentence in of(content):
+        for bounded in _split_at_words(sentence, max_characters):
             if piece and len(piece) + len(bounded) > room:
                 yield piece.strip()
                 piece, room = "", max_characters
@@ -40,19 +40,19 @@ def pieces(said: str, *, max_characters: int, first: int) -> Iterator[str]:
         yield piece.strip()
 
 
-def _cut_at_words(sentence: str, max_characters: int) -> Iterator[str]:
+def _split_at_words(sentence: str, max_characters: int) -> Iterator[str]:
     start = 0
     while len(sentence) - start > max_characters:
         window = sentence[start : start + max_characters]
-        end = start + max((found.start() for found in _WORD_END.finditer(window)), default=0)
+        end = start + max((match.start() for match in _WORD_END.finditer(window)), default=0)
         if end == start:
-            end = _beside_number(sentence, start + max_characters)
+            end = _outside_number(sentence, start + max_characters)
         yield sentence[start:end]
         start = end
     yield sentence[start:]
 
 
-def _beside_number(sentence: str, end: int) -> int:
-    """Return a place that is not inside a number, a little before `end` or there."""
-    places = range(end, max(end - _NUMBER_REACH, 1), -1)
-    return next((place for place in places if not sentence[place - 1 : place + 1].isdigit()), end)
+def _outside_number(sentence: str, end: int) -> int:
+    """Return a position that is not inside a number, at `end` or shortly before."""
+    positions = range(end, max(end - _MAX_NUMBER_LENGTH, 1), -1)
+    return next((position for position in positions if not sentence[position - 1 : position + 1].isdigit()), end)

@@ -1,4 +1,4 @@
-"""Words that were typed with one slip: a letter too many, missing, wrong, or two exchanged."""
+"""Misspelt words, one edit from a known one: a letter too many, missing, wrong, or two transposed."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,35 +6,35 @@ from typing import Final
 
 from app.retrieval.text import Term
 
-SHORTEST: Final = 6
-"""Shorter words have too many others one letter away."""
+MIN_LENGTH: Final = 6
+"""Shorter words have too many others one edit away."""
 MAX_CORRECTIONS: Final = 4
 CORRECTED_WEIGHT: Final = 0.7
 
 
-def beginning(term: Term) -> str | None:
-    """Return what a word of several letters begins with, wherever the slip in its second half; None for others."""
+def prefix(term: Term) -> str | None:
+    """Return the prefix of a long word in which no misspelling of its second half is; None for other terms."""
     word = term.phrases[0][0]
-    if len(term.phrases[0]) > 1 or len(word) < SHORTEST or not (word.isalpha() and word.isascii()):
+    if len(term.phrases[0]) > 1 or len(word) < MIN_LENGTH or not (word.isalpha() and word.isascii()):
         return None
     return word[: max(3, (len(word) - 1) // 2)]
 
 
-def corrected(term: Term, known_words: Iterable[str]) -> Term | None:
-    """Return the term for the known words that are one slip away, None when there is none."""
+def correct(term: Term, known_words: Iterable[str]) -> Term | None:
+    """Return the term for the known words one edit away, or None if there are none."""
     word = term.phrases[0][0]
-    near = sorted({known for known in known_words if is_one_slip(word, known)})[:MAX_CORRECTIONS]
-    if not near:
+    corrections = sorted({known for known in known_words if is_one_edit(word, known)})[:MAX_CORRECTIONS]
+    if not corrections:
         return None
-    return replace(term, phrases=tuple((known,) for known in near), weight=CORRECTED_WEIGHT * term.weight)
+    return replace(term, phrases=tuple((known,) for known in corrections), weight=CORRECTED_WEIGHT * term.weight)
 
 
-def is_one_slip(one: str, other: str) -> bool:
-    """Say whether two different words are one edit apart (Damerau 1964: insert, delete, replace, exchange)."""
+def is_one_edit(one: str, other: str) -> bool:
+    """Return whether two different words are one edit apart (Damerau, 1964: insert, delete, substitute, transpose)."""
     if one == other or abs(len(one) - len(other)) > 1:
         return False
     start = next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
     a, b = one[start:], other[start:]
     if len(a) == len(b):

@@ -1,6 +1,6 @@
-"""Which subjects a text is about: a tag is given when one of its words stands in the text. Pure.
+"""Tags of a text: those of whose words one is in it. Pure functions.
 
-A word may be a phrase of any script. It is found in any inflection and case, and never as part of another word.
+A word may be a phrase, in any script. It matches in any inflection and case, and never as part of another word.
 """
 
 import re
@@ -10,10 +10,10 @@ from typing import Final
 
 from app.retrieval import text
 
-Words = Mapping[str, Sequence[str]]
-"""Names with the words that stand for them."""
+WordLists = Mapping[str, Sequence[str]]
+"""Names, each with the words that mention it."""
 
-DEFAULT_TAGS: Final[Words] = {
+DEFAULT_TAGS: Final[WordLists] = {
     "finance": (
         *("invoice", "payment", "price", "refund", "billing", "overcharge", "bank", "receipt", "tax", "budget"),
         *("发票", "付款", "支付", "价格", "退款", "账单", "扣费", "转账", "收据", "税", "报销", "预算", "金额", "余额"),
@@ -38,7 +38,7 @@ _MARK: Final = re.compile("<([^>]*)>")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A name that a text speaks of, with the folded words before and after."""
+    """A name that a text mentions, with the folded words before and after it."""
 
     name: str
     before: tuple[str, ...]
@@ -48,26 +48,26 @@ class Mention:
 class Vocabulary:
     """Names that can be found in texts by their words."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: WordLists) -> None:
         marked = {name: [mark for word in each if (mark := text.marked(word))] for name, each in words.items()}
         self._marks = {name: marks for name, marks in marked.items() if marks}
 
-    def names_in(self, said: str) -> list[str]:
-        """Return the names that a text speaks of, in the vocabulary's order."""
-        whole = text.marked(said)
-        return [name for name, marks in self._marks.items() if any(mark in whole for mark in marks)]
+    def names_in(self, content: str) -> list[str]:
+        """Return the names that a text mentions, in the order of the vocabulary."""
+        marked_text = text.marked(content)
+        return [name for name, marks in self._marks.items() if any(mark in marked_text for mark in marks)]
 
-    def mentions_in(self, said: str) -> list[Mention]:
-        """Return the names that a text speaks of, each where it does so first."""
-        whole = text.marked(said)
+    def mentions_in(self, content: str) -> list[Mention]:
+        """Return the names that a text mentions, each where it is mentioned first."""
+        marked_text = text.marked(content)
         return [
-            Mention(name, stems(whole[:start]), stems(whole[start + len(mark) :]))
+            Mention(name, stems(marked_text[:start]), stems(marked_text[start + len(mark) :]))
             for name, marks in self._marks.items()
             for mark in marks
-            if (start := whole.find(mark)) >= 0
+            if (start := marked_text.find(mark)) >= 0
         ]
 
 
 def stems(marked: str) -> tuple[str, ...]:
-    """Return the words of a text in the spelling of `text.marked`."""
+    """Return the stems of a text that `text.marked` has produced."""
     return tuple(_MARK.findall(marked))

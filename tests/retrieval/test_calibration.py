@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from app.retrieval import calibration
+from app.retrieval.calibration import SimilarityCalibration
 
 
 def model(unrelated: float, related: float, *, size: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -15,21 +16,22 @@ def model(unrelated: float, related: float, *, size: int = 12) -> tuple[np.ndarr
 
 
 @pytest.mark.parametrize(("unrelated", "related"), [(0.05, 0.5), (0.73, 0.84)])
-def test_what_is_near_is_found_out_from_the_model(unrelated, related):
-    """Between the cosines of strangers and those of questions and answers, wherever a model has them."""
-    measured = calibration.measured(*model(unrelated, related))
+def test_thresholds_are_measured_from_the_model(unrelated, related):
+    """They lie between the cosines of unrelated texts and those of questions and answers, wherever a model has them."""
+    measured = calibration.calibrate(*model(unrelated, related))
     assert unrelated < measured.unrelated < measured.related < related
 
 
-def test_shown_nearness_is_a_share():
-    """Strangers are 0, the same text is 1."""
-    shown = calibration.Nearness(related=0.8, unrelated=0.75, deviation=0.02).shown(np.array([0.1, 0.75, 0.875, 1.0]))
-    assert shown.tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0])
+def test_similarities_are_between_0_and_1():
+    """Unrelated texts have 0, equal texts 1."""
+    model = SimilarityCalibration(related=0.8, unrelated=0.75, deviation=0.02)
+    similarities = model.similarities(np.array([0.1, 0.75, 0.875, 1.0]))
+    assert similarities.tolist() == pytest.approx([0.0, 0.0, 0.5, 1.0])
 
 
-def test_a_script_that_was_not_measured_goes_by_its_best():
-    """Where nobody knows what a cosine means, those about as near as the nearest are related."""
-    model = calibration.Nearness(related=0.8, unrelated=0.75, deviation=0.02)
+def test_threshold_for_an_uncalibrated_script_follows_the_best_cosine():
+    """Where the meaning of a cosine is unknown, those close to the best one are related."""
+    model = SimilarityCalibration(related=0.8, unrelated=0.75, deviation=0.02)
     cosines = np.array([0.70, 0.77, 0.79])
-    assert (cosines >= model.least(cosines, is_measured_script=True)).tolist() == [False, False, False]
-    assert (cosines >= model.least(cosines, is_measured_script=False)).tolist() == [False, True, True]
+    assert (cosines >= model.threshold(cosines, is_calibrated_script=True)).tolist() == [False, False, False]
+    assert (cosines >= model.threshold(cosines, is_calibrated_script=False)).tolist() == [False, True, True]

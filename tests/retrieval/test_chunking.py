@@ -1,4 +1,4 @@
-"""Conversations cut into chunks."""
+"""Conversations split into chunks."""
 
 import time
 
@@ -14,7 +14,7 @@ HOUR_MS = 3_600_000
 
 
 def utterances(*turns: str) -> list[Utterance]:
-    """U: is what the customer says, A: what is answered."""
+    """Parse turns: `U:` is the customer, `A:` the answer."""
     return [Utterance({"U": "User", "A": "Assistant"}[turn[0]], turn[2:].strip()) for turn in turns]
 
 
@@ -44,8 +44,8 @@ CHINESE = (
 )
 
 
-def test_a_refund_and_a_renewal_are_two_chunks_each_with_its_number():
-    """Every price, order and date stays with what it is about."""
+def test_refund_and_renewal_become_two_chunks_with_their_numbers():
+    """Every price, order and date stays with its subject."""
     refund, renewal = cut(*ENGLISH)
 
     assert all(fact in refund for fact in ("refund", "4417", "$49.90", "5 days"))
@@ -53,8 +53,8 @@ def test_a_refund_and_a_renewal_are_two_chunks_each_with_its_number():
     assert "$49.90" not in renewal
 
 
-def test_a_refund_and_a_renewal_are_two_chunks_in_chinese():
-    """The same without spaces between words, with a question of the other side in between."""
+def test_refund_and_renewal_become_two_chunks_in_chinese():
+    """The same without spaces between words, and with a counter-question in between."""
     refund, renewal = cut(*CHINESE)
 
     assert all(fact in refund for fact in ("退款", "12345", "299 元", "3 天"))
@@ -84,42 +84,42 @@ def test_each_line_names_its_speaker():
         (("U: Hi", "A: Hello, how can I help?", "U: Please open an account", "A: done"), 1),
     ],
 )
-def test_a_clear_request_for_another_action_begins_a_chunk(turns: tuple[str, ...], chunks: int):
-    """Asked for, not answered, refused, repeated, offered or after a greeting only."""
+def test_clear_request_for_another_action_starts_a_chunk(turns: tuple[str, ...], chunks: int):
+    """The cases: requested, answered, refused, repeated, offered, and after a greeting only."""
     assert len(cut(*turns)) == chunks
 
 
 def test_two_requests_with_one_answer_stay_together():
-    """An answer to both must not be parted from either."""
+    """An answer to both must not be separated from either."""
     assert len(cut("U: Refund order 4417 ($49.90).", "U: Renew my plan for $99.", "A: Both are done.")) == 1
 
 
-def test_two_requests_that_nobody_answered_are_two_chunks():
-    """There is no answer that would hold them together."""
+def test_two_unanswered_requests_become_two_chunks():
+    """There is no answer to keep them together."""
     assert cut("U: Refund order 4417 ($49.90).", "U: Renew my plan for $99.") == [
         "User: Refund order 4417 ($49.90).",
         "User: Renew my plan for $99.",
     ]
 
 
-def test_an_offer_goes_with_the_request_that_takes_it():
-    """The price that was named in the offer stays with what it is the price of."""
+def test_offer_moves_to_the_request_that_accepts_it():
+    """The price in the offer stays with what it pays for."""
     assert cut("U: Refund order 4417.", "A: Done, $20. Would you like to renew for $99?", "U: Yes, renew it.") == [
         "User: Refund order 4417.\nAssistant: Done, $20.",
         "Assistant: Would you like to renew for $99?\nUser: Yes, renew it.",
     ]
 
 
-def test_a_project_can_have_actions_of_its_own():
-    """Words that are given begin chunks, and words that are taken away do not."""
+def test_project_can_define_its_own_actions():
+    """Configured words start chunks, and words that are removed no longer do."""
     own = Vocabulary({"escalate": ["escalate", "升级工单"]})
     said = utterances("U: Refund $5", "A: done", "U: Please escalate ticket 9", "A: ok", "U: Renew it", "A: ok")
 
     assert [len(chunk.text.splitlines()) for chunk in chunking.cut(said, own)] == [2, 4]
 
 
-def test_a_chunk_has_the_time_of_its_first_message():
-    """So that memories stand where they belong."""
+def test_chunk_has_the_time_of_its_first_message():
+    """This puts memories in their place in time."""
     said = [
         Utterance("User", "Please refund $5", 1),
         Utterance("Assistant", "done", 2),
@@ -129,7 +129,7 @@ def test_a_chunk_has_the_time_of_its_first_message():
     assert [chunk.at_epoch for chunk in chunking.cut(said, ACTIONS)] == [1, 3]
 
 
-def test_who_comes_back_after_a_long_pause_begins_something_new():
+def test_message_after_a_long_pause_starts_a_chunk():
     """Unless it answers a question."""
     later = 2 * HOUR_MS
 
@@ -144,13 +144,13 @@ def test_who_comes_back_after_a_long_pause_begins_something_new():
     assert (parts("I am sorry."), parts("Which one is it?")) == (2, 1)
 
 
-def test_more_of_a_conversation_leaves_the_chunks_before_as_they_were():
-    """A client that sends the growing conversation again repeats what stands."""
+def test_longer_conversation_keeps_its_earlier_chunks():
+    """A client that resends a growing conversation repeats the existing chunks."""
     assert cut(*ENGLISH)[:1] == cut(*ENGLISH[:5])[:1]
 
 
-def test_a_long_exchange_is_cut_between_sentences_and_begins_with_its_speaker():
-    """No chunk is much longer than a model reads, and nothing is lost."""
+def test_long_exchange_is_split_between_sentences():
+    """Chunks start with their speaker, none is much longer than a model reads, and nothing is lost."""
     answer = " ".join(f"Sentence number {n} says something of its own." for n in range(100))
     chunks = cut("U: Tell me everything.", f"A: {answer}")
 
@@ -166,16 +166,16 @@ def test_a_long_exchange_is_cut_between_sentences_and_begins_with_its_speaker():
     "lead", ["The price is:\n$49.90 a month", "总价\n299 元", "It is due on. 2026-05-20", "See No. 4417"]
 )
 @pytest.mark.parametrize("filler", range(MAX_CHARACTERS - 60, MAX_CHARACTERS + 5, 5))
-def test_a_number_is_never_cut_off_from_what_it_is_about(lead: str, filler: int):
-    """Wherever the limit falls, subject and number stand in one chunk."""
+def test_number_is_never_separated_from_its_subject(lead: str, filler: int):
+    """Wherever the limit falls, both are in one chunk."""
     chunks = cut(f"A: {'x' * filler}. {lead}. And more." + " More of it." * 40)
 
     assert any(lead in chunk for chunk in chunks)
 
 
 @pytest.mark.parametrize("text", ["word " * 20_000, "字" * 100_000, "x" * 100_000, "7" * 100_000, "$1\n" * 30_000])
-def test_a_huge_message_is_cut_quickly_and_whole(text: str):
-    """Also where there are no sentences, and no words."""
+def test_huge_message_is_split_quickly_without_loss(text: str):
+    """Even where there are no sentences and no words."""
     started = time.perf_counter()
     chunks = cut(f"A: {text}")
 
@@ -185,7 +185,7 @@ def test_a_huge_message_is_cut_quickly_and_whole(text: str):
     )
 
 
-def test_a_long_answer_begins_in_the_chunk_of_its_question():
+def test_long_answer_starts_in_the_chunk_of_its_question():
     """However long it is, the question is never alone."""
     chunks = cut("U: What does the contract say?", f"A: {'This is a clause of it. ' * 200}", "U: ok", "A: bye")
 
@@ -193,8 +193,8 @@ def test_a_long_answer_begins_in_the_chunk_of_its_question():
     assert len(chunks) > 3
 
 
-def test_a_model_that_says_where_chunks_begin_is_followed():
-    """And what is too long for one is still cut."""
+def test_chunk_starts_given_by_a_model_are_used():
+    """A chunk that is too long is still split."""
     said = utterances("U: one", "A: two", f"U: {'three. ' * 400}")
 
     chunks = chunking.cut_at(said, [0, 1])

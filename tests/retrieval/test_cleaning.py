@@ -1,4 +1,4 @@
-"""What is left out of what people and agents said."""
+"""What is removed from messages before they are stored."""
 
 import time
 
@@ -29,15 +29,15 @@ from app.retrieval import cleaning
         ("<private>secret</private>", ""),
     ],
 )
-def test_private_and_internal_regions_are_left_out(said: str, kept: str):
-    """Nested, overlapping, unclosed, unopened, in any spelling: what may lie inside one is dropped."""
-    assert cleaning.cleaned(said) == kept
+def test_private_and_internal_regions_are_removed(said: str, kept: str):
+    """Nested, overlapping, unclosed, unopened, in any spelling: whatever may be inside one is dropped."""
+    assert cleaning.clean(said) == kept
 
 
 @pytest.mark.parametrize("said", ["the <private-key> tag", "a keyboard <thinker>", "if a < private_limit:", "private"])
-def test_innocent_words_stay(said: str):
-    """Only the very tags count."""
-    assert cleaning.cleaned(said) == said
+def test_similar_words_are_kept(said: str):
+    """Only the exact tags count."""
+    assert cleaning.clean(said) == said
 
 
 @pytest.mark.parametrize(
@@ -57,36 +57,36 @@ def test_innocent_words_stay(said: str):
         ("one<br>two", "one\ntwo"),
     ],
 )
-def test_markdown_decoration_goes_and_the_words_stay(said: str, kept: str):
-    """The text reads as if it had never been decorated; code is left alone."""
-    assert cleaning.cleaned(said) == kept
+def test_markdown_is_stripped_and_the_words_are_kept(said: str, kept: str):
+    """The text reads as if it had never been formatted; code is left alone."""
+    assert cleaning.clean(said) == kept
 
 
 @pytest.mark.parametrize(
     "said", ["2**3**4", "a * b * c", "snake_case and __init__", "#123", "C# and C++", "-5", "5 * $3", "~/a ~/b"]
 )
-def test_what_only_looks_like_decoration_stays(said: str):
+def test_text_that_only_resembles_markdown_is_kept(said: str):
     """Numbers, identifiers and arithmetic are what memories are about."""
-    assert cleaning.cleaned(said) == said
+    assert cleaning.clean(said) == said
 
 
-def test_white_space_is_made_plain():
-    """One blank between words, one blank line between paragraphs, none at the ends, nothing invisible."""
-    assert cleaning.cleaned(" \ufeffa\u00a0 \tb  \r\n\r\n\r\n \n\n c\u200b \u2028d ") == "a b\n\nc\nd"
+def test_whitespace_is_normalised():
+    """One space between words, one blank line between paragraphs, none at the ends, nothing invisible."""
+    assert cleaning.clean(" \ufeffa\u00a0 \tb  \r\n\r\n\r\n \n\n c\u200b \u2028d ") == "a b\n\nc\nd"
 
 
 @pytest.mark.parametrize(
     ("role", "prefix"),
     [("user", "User"), ("Human", "User"), ("assistant", "Assistant"), (" AI ", "Assistant"), ("tool", "Tool")],
 )
-def test_a_role_has_a_prefix(role: str, prefix: str):
-    """However clients call the two sides, they read the same."""
+def test_role_maps_to_a_prefix(role: str, prefix: str):
+    """Whatever a client calls the two sides, they read the same."""
     assert cleaning.speaker(role) == prefix
 
 
 @pytest.mark.parametrize("role", ["system", "System", "developer"])
-def test_system_prompts_are_not_listened_to(role: str):
-    """They say how to behave, and nothing that happened."""
+def test_system_prompts_are_ignored(role: str):
+    """They say how to behave, not what happened."""
     assert cleaning.speaker(role) is None
 
 
@@ -94,8 +94,8 @@ def test_system_prompts_are_not_listened_to(role: str):
     "unit",
     ["<private>", "<private ", "**a ", "`a", "![", "[a](", "*a", "- ", "|--", "```\n", "\n ", "< ", "*" + "a" * 400],
 )
-def test_no_text_takes_long(unit: str):
+def test_cleaning_takes_linear_time(unit: str):
     """Time grows with the text and no faster."""
     started = time.perf_counter()
-    cleaning.cleaned(unit * (200_000 // len(unit)))
+    cleaning.clean(unit * (200_000 // len(unit)))
     assert time.perf_counter() - started < 5

@@ -1,4 +1,4 @@
-"""What is asked for in a message."""
+"""Which actions a message requests."""
 
 import pytest
 
@@ -10,7 +10,7 @@ ACTIONS = Vocabulary(DEFAULT_ACTIONS)
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("said", "actions"),
     [
         ("Can I get my money back?", ["refund"]),
         ("Okay, then renew it.", ["renew"]),
@@ -33,20 +33,20 @@ ACTIONS = Vocabulary(DEFAULT_ACTIONS)
         ("The shop is open", []),
     ],
 )
-def test_what_is_clearly_asked_for(said: str, asked: list[str]):
-    """Wishes, questions, imperatives and subjects with a number; not what is done, refused or only told."""
-    assert intent.requests(said, ACTIONS) == asked
+def test_clearly_requested_actions_are_found(said: str, actions: list[str]):
+    """In wishes, questions, imperatives and subjects with a number; not what is done, refused or merely mentioned."""
+    assert intent.requested_actions(said, ACTIONS) == actions
 
 
 @pytest.mark.parametrize(
     "said", ["Hi", "Hello, can you help me?", "你好，在吗？", "Good morning! I have a question", ""]
 )
-def test_a_greeting_is_small_talk(said: str):
-    """It says nothing worth a chunk."""
+def test_greeting_is_small_talk(said: str):
+    """It is not worth a chunk."""
     assert intent.is_small_talk(said)
 
 
 @pytest.mark.parametrize("said", ["What are your opening hours?", "你们几点营业？", "Order 7", "The gateway times out"])
-def test_a_subject_is_no_small_talk(said: str):
+def test_subject_is_not_small_talk(said: str):
     """A question about something, a number, a fact."""
     assert not intent.is_small_talk(said)

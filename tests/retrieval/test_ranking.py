@@ -1,109 +1,129 @@
-"""How good an answer a memory is to a query."""
+"""Lexical relevance of memories to a query."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from app.retrieval import ranking, text
-from app.retrieval.ranking import Document, Place
 
 DAY_MS = ranking.DAY_MS
 
 
-def scored(query: str, bodies: list[str], *, headings: list[str] | None = None, neighbours: list[str] | None = None):
-    """Score texts as the whole of a project, with its own statistics."""
+@dataclass
+class Document:
+    """What the ranker reads of a memory."""
+
+    heading: str
+    body: str
+    context_text: str
+    characters: int
+
+
+@dataclass
+class Version:
+    """What decides between equally relevant memories."""
+
+    id: str
+    created_at_epoch: int
+    superseded_by: str | None
+
+
+def scored(query: str, bodies: list[str], *, headings: list[str] | None = None, context: list[str] | None = None):
+    """Score texts as if they were all of a project."""
     terms = text.terms(query)
     documents = [
-        Document(heading, body, beside, len(heading) + len(body))
-        for heading, body, beside in zip(
-            headings or [""] * len(bodies), bodies, neighbours or [""] * len(bodies), strict=True
+        Document(heading, body, context_text, len(heading) + len(body))
+        for heading, body, context_text in zip(
+            headings or [""] * len(bodies), bodies, context or [""] * len(bodies), strict=True
         )
     ]
-    whole = [text.marked(f"{document.heading} {document.body}") for document in documents]
-    frequencies = [sum(any(p in document for p in term.patterns) for document in whole) for term in terms]
-    unseen = np.zeros((len(terms), len(documents)))
-    return ranking.by_frequency(
+    marked = [text.marked(f"{document.heading} {document.body}") for document in documents]
+    frequencies = [sum(any(p in document for p in term.patterns) for document in marked) for term in terms]
+    unmatched = np.zeros((len(terms), len(documents)))
+    return ranking.score_documents(
         terms,
-        ranking.weights(terms, frequencies, len(documents)),
-        unseen,
-        unseen,
+        ranking.term_weights(terms, frequencies, len(documents)),
+        unmatched,
+        unmatched,
         documents,
         average_characters=sum(document.characters for document in documents) / len(documents),
     ).scores
 
 
-def test_more_of_the_query_is_better():
-    """A memory with both words stands above one that says a single one often."""
+def test_more_matching_terms_score_higher():
+    """A memory with both words beats one that repeats a single word."""
     both, one = scored("signing rotation", ["signing rotation", "signing signing signing"])
     assert both > one > 0
 
 
-def test_a_rare_word_tells_more_than_a_common_one():
-    """What nearly every memory says decides little."""
+def test_rare_term_scores_higher_than_a_common_one():
+    """A word that nearly every memory has decides little."""
     rare, common = scored("server gasket", ["gasket", "server", "server", "server"])[:2]
     assert rare > common
 
 
-def test_a_heading_counts_more_than_the_body():
+def test_heading_counts_more_than_the_body():
     """A title names what a memory is about."""
     heading, body = scored("gasket", ["", "gasket"], headings=["gasket", ""])
     assert heading > body
 
 
-def test_a_neighbour_lends_less_than_what_is_said():
-    """The text beside a memory helps it to be found, below those that say it themselves."""
-    own, beside, nothing = scored("gasket", ["gasket", "yes", "no"], neighbours=["", "gasket", ""])
-    assert own > beside > nothing == 0
+def test_context_text_counts_less_than_own_text():
+    """Adjacent messages help a memory to be found, below those that have the words themselves."""
+    own, adjacent, nothing = scored("gasket", ["gasket", "yes", "no"], context=["", "gasket", ""])
+    assert own > adjacent > nothing == 0
 
 
-def test_words_side_by_side_are_better_than_apart():
+def test_adjacent_terms_score_higher_than_separate_ones():
     """Adjacent words of the query that are adjacent in the memory mean the same thing."""
     together, apart = scored("support group", ["a support group again", "support of a group again"])
     assert together > apart
 
 
-def test_in_long_texts_the_shorter_says_it_more_clearly():
-    """Among passages the same word counts more in a short one."""
+def test_among_long_texts_the_shorter_one_scores_higher():
+    """Among passages, the same word counts more in a short one."""
     filler = " ".join(f"word{number}" for number in range(60))
     short, long = scored("gasket", [f"gasket {filler}", f"gasket {filler} {filler.replace('word', 'other')}"])
     assert short > long
 
 
-def test_a_term_of_the_index_counts_even_where_it_was_not_read():
-    """A word behind the part that the ranker reads still counts once."""
+def test_term_beyond_the_text_that_is_read_still_counts():
+    """A word matched by the index counts once even if the ranker does not read that far."""
     terms = text.terms("gasket")
-    found, missing = np.array([[1.0]]), np.array([[0.0]])
+    own, context = np.array([[1.0]]), np.array([[0.0]])
     document = [Document("", "the beginning of something long", "", 100_000)]
-    worth = ranking.weights(terms, [1], 10)
-    judged = ranking.by_frequency(terms, worth, found, missing, document, average_characters=500)
-    assert judged.scores[0] > 0
+    weights = ranking.term_weights(terms, [1], 10)
+    scored_documents = ranking.score_documents(terms, weights, own, context, document, average_characters=500)
+    assert scored_documents.scores[0] > 0
 
 
 @pytest.mark.parametrize("days", [1, 365, 3_650])
-def test_age_breaks_ties_and_never_hides(days):
-    """The newer of two equal memories comes first, and a better one stays better however old it is."""
-    places = [Place("old", 0, None), Place("new", days * DAY_MS, None)]
+def test_age_only_breaks_ties(days):
+    """The newer of two equal memories ranks first, and a better one stays ahead however old it is."""
+    versions = [Version("old", 0, None), Version("new", days * DAY_MS, None)]
     options = {"newest_at_epoch": days * DAY_MS, "half_life_days": 30.0}
-    equal = ranking.prefer_current(np.array([0.5, 0.5]), places, **options)
-    better = ranking.prefer_current(np.array([0.52, 0.5]), places, **options)
+    equal = ranking.prefer_current(np.array([0.5, 0.5]), versions, **options)
+    better = ranking.prefer_current(np.array([0.52, 0.5]), versions, **options)
     assert equal[1] > equal[0]
     assert better[0] > better[1]
 
 
-def test_what_was_replaced_stands_below_its_replacement():
-    """A superseded memory comes after the one that replaces it, even when it answers better."""
-    places = [Place("old", 0, "new"), Place("new", 0, None)]
-    old, new = ranking.prefer_current(np.array([0.9, 0.3]), places, newest_at_epoch=0, half_life_days=90.0)
+def test_superseded_memory_ranks_below_its_replacement():
+    """Even when it matches better."""
+    versions = [Version("old", 0, "new"), Version("new", 0, None)]
+    old, new = ranking.prefer_current(np.array([0.9, 0.3]), versions, newest_at_epoch=0, half_life_days=90.0)
     assert new > old > 0
 
 
-def test_of_equal_memories_the_later_comes_first():
+def test_later_of_equal_memories_ranks_first():
     """The order is total, so that pages never overlap."""
     assert ranking.order(np.array([0.5, 0.5, 0.7]), np.array([1, 2, 3])).tolist() == [2, 1, 0]
 
 
-def test_displayed_scores_keep_the_order_within_bounds():
-    """What is shown lies between 0 and 1 and sorts as the score does."""
-    shown = ranking.displayed(np.array([0.0, 0.2, 1.0, 2.75])).tolist()
-    assert shown == sorted(shown)
-    assert shown[0] == 0
-    assert shown[-1] < 1
+def test_display_scores_keep_the_order_within_bounds():
+    """They are between 0 and 1 and sort as the scores do."""
+    displayed = ranking.display_scores(np.array([0.0, 0.2, 1.0, 2.75])).tolist()
+    assert displayed == sorted(displayed)
+    assert displayed[0] == 0
+    assert displayed[-1] < 1

@@ -1,4 +1,4 @@
-"""Texts in sentences and pieces."""
+"""Texts split into sentences and pieces."""
 
 import pytest
 
@@ -21,27 +21,27 @@ from app.retrieval import sentences
         ("", [""]),
     ],
 )
-def test_sentences_end_where_nothing_is_torn_apart(said: str, cut: list[str]):
-    """Numbers stay with what introduces them; list items may part."""
+def test_sentences_keep_numbers_with_what_introduces_them(said: str, cut: list[str]):
+    """List items may be separated."""
     assert sentences.of(said) == cut
 
 
-def test_pieces_hold_whole_sentences():
-    """As many as there is room for, the first with its own room."""
+def test_pieces_are_whole_sentences():
+    """As many as fit, the first with a limit of its own."""
     said = "Aaaa. Bbbb. Cccc. Dddd."
 
     assert list(sentences.pieces(said, max_characters=12, first=6)) == ["Aaaa.", "Bbbb. Cccc.", "Dddd."]
 
 
-def test_a_sentence_that_is_too_long_is_cut_between_words():
+def test_overlong_sentence_is_split_between_words():
     """And not before a number."""
     cut = list(sentences.pieces("the price is 4900 for you", max_characters=14, first=14))
 
     assert cut == ["the price", "is 4900 for", "you"]
 
 
-def test_a_text_without_words_is_cut_outside_of_numbers():
-    """Where there is nothing better to go by."""
+def test_text_without_words_is_split_outside_numbers():
+    """When there is no better boundary."""
     said = "x" * 8 + "1234" + "y" * 8
 
     assert list(sentences.pieces(said, max_characters=10, first=10)) == ["x" * 8, "1234yyyyyy", "yy"]

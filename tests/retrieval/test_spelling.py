@@ -1,32 +1,32 @@
-"""Words that were typed with one slip."""
+"""Words misspelt by one edit."""
 
 import pytest
 
 from app.retrieval import spelling, text
 
 
-@pytest.mark.parametrize("slip", ["retreival", "retrival", "retrieeval", "retrievel", "retrieva", "retrievall"])
-def test_one_slip_is_forgiven(slip):
-    """A letter too many, missing, wrong, or two exchanged."""
-    assert spelling.is_one_slip(slip, "retrieval")
+@pytest.mark.parametrize("misspelt", ["retreival", "retrival", "retrieeval", "retrievel", "retrieva", "retrievall"])
+def test_one_edit_is_recognised(misspelt):
+    """A letter too many, missing, wrong, or two transposed."""
+    assert spelling.is_one_edit(misspelt, "retrieval")
 
 
 @pytest.mark.parametrize("other", ["retrieval", "retreivel", "retrieve", "tretrieva", "retrievalll", "removal"])
-def test_no_slip_and_two_slips_are_not_one(other):
-    """Equal words need no correction, and words further apart are other words."""
-    assert not spelling.is_one_slip(other, "retrieval")
+def test_no_edit_and_two_edits_are_not_one(other):
+    """Equal words need no correction, and more distant ones are other words."""
+    assert not spelling.is_one_edit(other, "retrieval")
 
 
-def test_a_term_becomes_the_known_words_nearby():
-    """The corrected term asks for what is known, and counts less."""
+def test_term_becomes_the_known_words_one_edit_away():
+    """The corrected term searches for known words, and weighs less."""
     (term,) = text.terms("retreival")
-    found = spelling.corrected(term, ["retrieval", "other"])
-    assert found is not None
-    assert found.phrases == (("retrieval",),)
-    assert found.weight < term.weight
+    corrected = spelling.correct(term, ["retrieval", "other"])
+    assert corrected is not None
+    assert corrected.phrases == (("retrieval",),)
+    assert corrected.weight < term.weight
 
 
 @pytest.mark.parametrize("query", ["cat", "rate-limit", "h4ndler", "数据"])
-def test_short_words_and_identifiers_are_left_alone(query):
-    """Only words that are long enough to be recognised are corrected."""
-    assert spelling.beginning(text.terms(query)[0]) is None
+def test_short_words_and_identifiers_are_not_corrected(query):
+    """Only words long enough to be recognised are."""
+    assert spelling.prefix(text.terms(query)[0]) is None

@@ -1,4 +1,4 @@
-"""Subjects that texts are about."""
+"""The tags of a text."""
 
 import pytest
 
@@ -16,13 +16,13 @@ from app.retrieval.tagging import DEFAULT_TAGS, Vocabulary
         ("Nothing of the kind", []),
     ],
 )
-def test_a_text_gets_the_tags_whose_words_it_holds(said: str, tags: list[str]):
-    """In any inflection and script, and never for a part of another word."""
+def test_text_gets_the_tags_whose_words_it_has(said: str, tags: list[str]):
+    """In any inflection and script, and never for part of another word."""
     assert Vocabulary(DEFAULT_TAGS).names_in(said) == tags
 
 
-def test_phrases_count_as_a_whole():
-    """The words of a phrase must stand together."""
+def test_phrases_match_as_a_whole():
+    """The words of a phrase must be adjacent."""
     vocabulary = Vocabulary({"reset": ["forgot my password"]})
 
     assert vocabulary.names_in("I FORGOT my passwords!") == ["reset"]
@@ -30,6 +30,6 @@ def test_phrases_count_as_a_whole():
 
 
 @pytest.mark.parametrize("words", [[], [""], ["***"]])
-def test_a_name_without_words_is_never_found(words: list[str]):
+def test_name_without_words_never_matches(words: list[str]):
     """An empty list switches a rule off, and punctuation matches nothing."""
     assert Vocabulary({"finance": words}).names_in("invoice *** ") == []

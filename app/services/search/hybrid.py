@@ -1,91 +1,81 @@
-"""Words and meaning together: every candidate of either leg is scored by both, then they are one ranking."""
+"""Rankings from candidates: both retrievers fused into one, or either alone. Works on values; reads nothing."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from app.retrieval import fusion, ranking, scripts, text
-from app.retrieval.calibration import MEASURED_SCRIPT, Nearness
-from app.retrieval.fusion import Evidence
-from app.retrieval.ranking import Vector
-from app.services.search.lexical import KeywordLeg, Question, Ranked, Readings
-from app.services.search.results import Verdict, Voice
-from app.services.search.semantic import READABLE, MeaningLeg, Near, Pending
-from app.store.database import Database
+from app.retrieval import fusion, ranking
+from app.retrieval.calibration import SemanticScores
+from app.retrieval.text import is_question
+from app.services.search.query import Query
+from app.services.search.results import Candidates, Ranking
+from app.services.search.semantic import READABLE_SHARE
+from app.store.fulltext import RankingRow, Seqs
 
-KEYWORD_CANDIDATES: Final = 60
+LEXICAL_CANDIDATES: Final = 60
 
 
-def fuse(
-    database: Database, keyword: KeywordLeg, meaning: MeaningLeg, question: Question, words: Ranked, pending: Pending
-) -> Verdict:
-    """Return the ranking of what either leg found; raises VectorsUnavailable.
+def to_fuse(lexical: Candidates, semantic: Candidates) -> Seqs:
+    """Return the memories that are scored by both retrievers, in ascending order."""
+    return np.union1d(lexical.seqs[:LEXICAL_CANDIDATES], semantic.seqs)
 
-    Below the candidates that both legs have scored come the other memories that hold some of the words.
+
+def fuse(query: Query, rows: Sequence[RankingRow], lexical: Candidates, semantic: SemanticScores) -> Ranking:
+    """Rank the candidates of both retrievers, given as rows in ascending order with their semantic scores.
+
+    Below them come the other memories that match some of the terms.
     """
-    near = meaning.finish(database, pending, question)
-    with database.read() as connection:
-        readings = keyword.read(connection, question, np.union1d(words.seqs[:KEYWORD_CANDIDATES], near.seqs))
-    cosines = _completed(meaning, readings, near, pending)
-    evidence = Evidence(
-        keyword=readings.judged.scores,
-        cosine=cosines,
-        presence=readings.judged.presence,
-        sessions=[row.server_session_id for row in readings.rows],
-        questions=[text.is_question(row.ending) for row in readings.rows],
+    seqs = np.array([row.seq for row in rows], np.int64)
+    documents = query.score(rows)
+    fused = fusion.fuse(
+        documents,
+        semantic,
+        query.term_weights,
+        sessions=[row.server_session_id for row in rows],
+        are_questions=[is_question(row.ending) for row in rows],
     )
-    readable_share = meaning.readable_share(pending.query)
-    fused = fusion.fuse(evidence, question.worth, readable_share=readable_share)
-    nearness = meaning.nearness()
-    related = cosines >= (_least(nearness, pending, cosines) if readable_share >= READABLE else np.inf)
+    are_related = semantic.are_related & (semantic.readable_share >= READABLE_SHARE)
 
-    upwards = fused.scores - fused.scores.min(initial=0.0)
-    ranked = keyword.prefer_current(question, readings, upwards)
-    places = np.searchsorted(readings.seqs, ranked.seqs)
-    places = places[(evidence.keyword[places] > 0) | related[places]]
-    scores = fusion.displayed(evidence, fused, nearness, places)
-
-    rest = ~np.isin(words.seqs, readings.seqs)
-    tail = np.minimum(ranking.displayed(words.scores[rest]), scores.min(initial=1.0))
-    return Verdict(
-        np.concatenate([readings.seqs[places], words.seqs[rest]]),
-        np.concatenate([scores, tail]),
-        (
-            Voice("keyword", 1 - fused.meaning_weight, words),
-            Voice("semantic", fused.meaning_weight, _by_cosine(readings, cosines, related, question)),
-        ),
+    order = _order(query, rows, seqs, fused.scores)
+    order = order[(documents.scores[order] > 0) | are_related[order]]
+    scores = fusion.display_scores(documents, semantic, fused, order)
+    rest, rest_scores = _rest(lexical, seqs, ceiling=scores.min(initial=1.0))
+    by_cosine = Candidates.best_first(
+        "semantic", seqs[are_related], semantic.cosines[are_related], weight=fused.semantic_weight
+    )
+    return Ranking(
+        np.concatenate([seqs[order], rest]),
+        np.concatenate([scores, rest_scores]),
+        (replace(lexical, weight=1 - fused.semantic_weight), by_cosine),
+        "hybrid",
+        chroma_available=True,
     )
 
 
-def by_meaning_alone(database: Database, meaning: MeaningLeg, question: Question, pending: Pending) -> Verdict:
-    """Return the ranking by nearness, of memories that have something to do with the question."""
-    near, nearness = meaning.finish(database, pending, question), meaning.nearness()
-    order = ranking.order(near.cosines, near.seqs)
-    order = order[near.cosines[order] >= _least(nearness, pending, near.cosines)]
-    ranked = Ranked(near.seqs[order], near.cosines[order], question.terms)
-    return Verdict(ranked.seqs, nearness.shown(ranked.scores), (Voice("semantic", 1.0, ranked),))
+def semantic_only(candidates: Candidates, semantic: SemanticScores) -> Ranking:
+    """Rank by similarity the candidates that are related to the query."""
+    related = replace(
+        candidates, seqs=candidates.seqs[semantic.are_related], scores=candidates.scores[semantic.are_related]
+    )
+    scores = semantic.similarities[semantic.are_related]
+    return Ranking(related.seqs, scores, (related,), "chroma", chroma_available=True)
 
 
-def by_words_alone(words: Ranked) -> Verdict:
-    """Return the ranking by words."""
-    return Verdict(words.seqs, ranking.displayed(words.scores), (Voice("keyword", 1.0, words),))
+def lexical_only(candidates: Candidates) -> Ranking:
+    """Rank by lexical score."""
+    return Ranking(candidates.seqs, ranking.display_scores(candidates.scores), (candidates,), "fts")
 
 
-def _least(nearness: Nearness, pending: Pending, cosines: Vector) -> float:
-    measured = scripts.readable_share(pending.query, MEASURED_SCRIPT.__eq__)
-    return nearness.least(cosines, is_measured_script=measured >= READABLE)
+def _order(query: Query, rows: Sequence[RankingRow], seqs: Seqs, fused: ranking.Vector) -> npt.NDArray[np.intp]:
+    """Return the positions of the rows from best to worst, current memories first among near equals."""
+    from_zero = fused - fused.min(initial=0.0)
+    return ranking.order(query.prefer_current(rows, from_zero), seqs)
 
 
-def _completed(meaning: MeaningLeg, readings: Readings, near: Near, pending: Pending) -> Vector:
-    """The cosine of every candidate; those that are not in the index yet count as the farthest."""
-    known = dict(zip(near.seqs.tolist(), near.cosines.tolist(), strict=True))
-    known |= meaning.cosines(pending, [row for row in readings.rows if row.seq not in known])
-    farthest = min(known.values(), default=0.0)
-    return np.array([known.get(row.seq, farthest) for row in readings.rows])
-
-
-def _by_cosine(readings: Readings, cosines: Vector, related: npt.NDArray[np.bool_], question: Question) -> Ranked:
-    seqs, scores = readings.seqs[related], cosines[related]
-    order = ranking.order(scores, seqs)
-    return Ranked(seqs[order], scores[order], question.terms)
+def _rest(lexical: Candidates, fused: Seqs, *, ceiling: float) -> tuple[Seqs, ranking.Vector]:
+    """Return the lexical candidates that were not fused, in their order, with scores of at most `ceiling`."""
+    is_rest = ~np.isin(lexical.seqs, fused)
+    return lexical.seqs[is_rest], np.minimum(ranking.display_scores(lexical.scores[is_rest]), ceiling)

@@ -1,4 +1,4 @@
-"""What belongs to a memory: others that say similar things, and what stands beside it in its session."""
+"""Related memories: those with similar content, and those next to it in its session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from sqlalchemy import Connection, tuple_
 from app.caller import Caller
 from app.retrieval import snippets
 from app.services.memories import memories
-from app.services.search import engine, results
-from app.services.search.engine import Found, Searching
+from app.services.search.engine import SearchEngine
+from app.services.search.query import SearchParams
+from app.services.search.results import Retriever, SearchResults
 from app.store.database import Database
 from app.store.models import memory_items
 from app.store.records import Memory
@@ -20,91 +21,91 @@ DEFAULT_LIMIT: Final = 10
 MAX_LIMIT: Final = 50
 
 SIMILAR_SHARE: Final = 0.35
-"""What is less than so much as similar as the most similar one shares a word or two, and no subject."""
-BESIDE_SCORE: Final = 0.5
-"""What standing next to it in the session is worth; the second next half of it, the third a third."""
+"""A memory that scores less than this share of the most similar one shares a word or two, but no subject."""
+ADJACENT_SCORE: Final = 0.5
+"""The score of the next memory of the session; the second next scores half of it, the third a third."""
 
-Why = results.Leg | Literal["session"]
+Relation = Retriever | Literal["session"]
 
-_PLACE: Final = (memory_items.c.created_at_epoch, memory_items.c.seq)
+_POSITION: Final = (memory_items.c.created_at_epoch, memory_items.c.seq)
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A memory and why it belongs to the other; `score` is 0…1 and compares within one reply."""
+    """A related memory and how it is related; `score` is 0…1 and comparable within one reply."""
 
     memory: Memory
     score: float
-    matched_by: tuple[Why, ...]
+    matched_by: tuple[Relation, ...]
     snippet: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Relations:
-    """The related memories, best first, and the search that found those that say similar things."""
+class RelatedResults:
+    """The related memories, best first, and the search that found the similar ones."""
 
     related: Sequence[Related]
-    found: Found
+    results: SearchResults
 
 
-def to(searching: Searching, database: Database, caller: Caller, memory_id: str, *, limit: int) -> Relations:
-    """Return what is related to a memory within its project, never itself; NotFound when it is out of reach.
+def find(engine: SearchEngine, database: Database, caller: Caller, memory_id: str, *, limit: int) -> RelatedResults:
+    """Return the memories of the project that are related to one of them. Raises NotFound when it is out of reach.
 
-    Similar is what a search for its text finds: by meaning and words, by words alone without the vector index.
+    Similar ones are found by a hybrid search for its text, by keywords alone without the vector index.
     """
     with database.read() as connection:
         memory = memories.get(connection, caller, memory_id)
-        beside = _beside(connection, caller, memory, limit)
-    question = engine.Asked(project_ids=(memory.project_id,), query=_said(memory), limit=limit + 1)
-    found = searching.search(database, caller, question)
-    return Relations(_joined(_similar(found, memory), beside)[:limit], found)
+        adjacent = _adjacent(connection, caller, memory, limit)
+    search = SearchParams(project_ids=(memory.project_id,), query=_full_text(memory), limit=limit + 1)
+    results = engine.search(database, caller, search)
+    return RelatedResults(_merge(_similar(results, memory), adjacent)[:limit], results)
 
 
-def _similar(found: Found, memory: Memory) -> list[Related]:
-    others = [hit for hit in found.hits if hit.memory.id != memory.id]
-    # what stands beside it has been lent its very words, and would make everything else look far
-    elsewhere = [hit.score for hit in others if not _share_a_session(hit.memory, memory)]
-    least = SIMILAR_SHARE * max(elsewhere, default=0.0)
-    return [Related(hit.memory, hit.score, hit.matched_by, hit.snippet) for hit in others if hit.score >= least]
+def _similar(results: SearchResults, memory: Memory) -> list[Related]:
+    others = [hit for hit in results.hits if hit.memory.id != memory.id]
+    # Adjacent memories are indexed with its very words as context, and would make all others look dissimilar.
+    other_sessions = [hit.score for hit in others if not _share_a_session(hit.memory, memory)]
+    threshold = SIMILAR_SHARE * max(other_sessions, default=0.0)
+    return [Related(hit.memory, hit.score, hit.matched_by, hit.snippet) for hit in others if hit.score >= threshold]
 
 
 def _share_a_session(one: Memory, other: Memory) -> bool:
     return one.server_session_id is not None and one.server_session_id == other.server_session_id
 
 
-def _joined(similar: Sequence[Related], beside: Sequence[Related]) -> list[Related]:
-    joined = {each.memory.id: each for each in similar}
-    for each in beside:
-        known = joined.get(each.memory.id)
-        joined[each.memory.id] = _both(known, each) if known else each
-    return sorted(joined.values(), key=lambda each: (-each.score, -each.memory.created_at_epoch, -each.memory.seq))
+def _merge(similar: Sequence[Related], adjacent: Sequence[Related]) -> list[Related]:
+    merged = {each.memory.id: each for each in similar}
+    for each in adjacent:
+        known = merged.get(each.memory.id)
+        merged[each.memory.id] = _combine(known, each) if known else each
+    return sorted(merged.values(), key=lambda each: (-each.score, -each.memory.created_at_epoch, -each.memory.seq))
 
 
-def _said(memory: Memory) -> str:
+def _full_text(memory: Memory) -> str:
     lists = [item for item in (*memory.facts, *memory.concepts) if isinstance(item, str)]
     return "\n".join(filter(None, (memory.title, memory.subtitle, memory.narrative, memory.text, *lists)))
 
 
-def _beside(connection: Connection, caller: Caller, memory: Memory, limit: int) -> list[Related]:
-    """Return the nearest memories of the session in both directions."""
+def _adjacent(connection: Connection, caller: Caller, memory: Memory, limit: int) -> list[Related]:
+    """Return the closest memories of its session before and after it."""
     if memory.server_session_id is None:
         return []
-    place, here = tuple_(*_PLACE), tuple_(memory.created_at_epoch, memory.seq)
+    position, own_position = tuple_(*_POSITION), tuple_(memory.created_at_epoch, memory.seq)
     of_session = owned(memory_items, caller, *memories.COLUMNS).where(
         memory_items.c.server_session_id == memory.server_session_id
     )
     sides = (
-        of_session.where(place < here).order_by(*(column.desc() for column in _PLACE)).limit(limit),
-        of_session.where(place > here).order_by(*_PLACE).limit(limit),
+        of_session.where(position < own_position).order_by(*(column.desc() for column in _POSITION)).limit(limit),
+        of_session.where(position > own_position).order_by(*_POSITION).limit(limit),
     )
     return [
-        Related(near, BESIDE_SCORE / distance, ("session",), snippets.snippet([_said(near)], ()))
+        Related(neighbour, ADJACENT_SCORE / distance, ("session",), snippets.snippet([_full_text(neighbour)], ()))
         for side in sides
-        for distance, near in enumerate((Memory(*row) for row in connection.execute(side)), start=1)
+        for distance, neighbour in enumerate((Memory(*row) for row in connection.execute(side)), start=1)
     ]
 
 
-def _both(similar: Related, beside: Related) -> Related:
-    """Put two independent reasons together: what neither of them speaks for is left out (noisy or)."""
-    score = 1 - (1 - similar.score) * (1 - beside.score)
-    return Related(similar.memory, score, (*similar.matched_by, *beside.matched_by), similar.snippet)
+def _combine(similar: Related, adjacent: Related) -> Related:
+    """Combine two independent reasons: unrelated is only what neither of them relates (noisy-or)."""
+    score = 1 - (1 - similar.score) * (1 - adjacent.score)
+    return Related(similar.memory, score, (*similar.matched_by, *adjacent.matched_by), similar.snippet)

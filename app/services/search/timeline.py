@@ -1,6 +1,7 @@
 """The timeline of a project: memories and sessions before and after a moment, in one total order.
 
-In the same millisecond sessions come before memories, since they began first; memories go by `seq`, sessions by id.
+Within one millisecond, sessions come before memories, since they started first; memories are ordered by `seq`, sessions
+by id.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from app.caller import Caller
 from app.errors import Invalid, NotFound
 from app.services.memories import memories
 from app.services.projects import projects
-from app.services.search import engine
-from app.services.search.engine import Searching
+from app.services.search.engine import SearchEngine
+from app.services.search.query import SearchParams
 from app.store.database import Database
 from app.store.models import memory_items, server_sessions
 from app.store.records import Memory, Session, columns
@@ -25,8 +26,8 @@ MAX_COUNT: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A timeline as it was asked for: around a time (epoch ms), a memory, or the memory that answers `query` best."""
+class TimelineParams:
+    """What a timeline is requested for: a time (epoch ms), a memory, or the memory that matches `query` best."""
 
     project_id: str | None = None
     at_epoch: int | None = None
@@ -38,14 +39,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What a timeline is around: a memory, or a time when `memory` is None."""
+    """The centre of a timeline: a memory, or a time when `memory` is None."""
 
     at_epoch: int
     memory: Memory | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class TimelineEntry:
     """Something that happened at `at_epoch` (epoch ms)."""
 
     at_epoch: int
@@ -53,12 +54,12 @@ class Item:
 
     @property
     def type(self) -> Literal["memory", "session"]:
-        """What it is."""
+        """The kind of record."""
         return "memory" if isinstance(self.record, Memory) else "session"
 
     @property
-    def place(self) -> tuple[int, int, int, str]:
-        """Where it stands in the total order."""
+    def position(self) -> tuple[int, int, int, str]:
+        """Its position in the total order."""
         if isinstance(self.record, Memory):
             return self.at_epoch, 1, self.record.seq, ""
         return self.at_epoch, 0, 0, self.record.id
@@ -66,15 +67,15 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Items in time order; an anchor that is a memory is one of them. Without an anchor the query found nothing."""
+    """Items in time order, including an anchor that is a memory. Without an anchor, the query found nothing."""
 
     anchor: Anchor | None
-    items: Sequence[Item]
+    items: Sequence[TimelineEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One kind of row of the timeline, and the columns that order it: a time and a unique one."""
+    """One kind of record on the timeline, and the columns that order it: a time and a unique key."""
 
     table: Table
     record: type[Memory] | type[Session]
@@ -85,70 +86,70 @@ _MEMORIES: Final = _Source(memory_items, Memory, (memory_items.c.created_at_epoc
 _SESSIONS: Final = _Source(server_sessions, Session, (server_sessions.c.started_at_epoch, server_sessions.c.id))
 
 
-def around(searching: Searching, database: Database, caller: Caller, asked: Asked) -> Timeline:
+def around(engine: SearchEngine, database: Database, caller: Caller, params: TimelineParams) -> Timeline:
     """Return what came before and after the anchor in its project.
 
-    Raises Invalid without a project, Forbidden for one out of reach, NotFound for a memory that is not of it.
+    Raises Invalid without a project, Forbidden for one out of reach, NotFound for a memory that is not in it.
     """
-    project_id = asked.project_id or caller.project_id
+    project_id = params.project_id or caller.project_id
     if project_id is None:
         raise Invalid.field("query.projectId", "name a project, or use a key that is bound to one")
-    answer = None if asked.query is None else _answer(searching, database, caller, project_id, asked.query)
+    best_match = None if params.query is None else _best_match(engine, database, caller, project_id, params.query)
     with database.read() as connection:
         projects.require(connection, caller, project_id)
-        anchor = _anchor(connection, caller, project_id, asked) if asked.query is None else answer
+        anchor = _anchor(connection, caller, project_id, params) if params.query is None else best_match
         if anchor is None:
             return Timeline(None, [])
-        before = _beside(connection, caller, project_id, anchor, asked.before, later=False)
-        after = _beside(connection, caller, project_id, anchor, asked.after, later=True)
-    here = [Item(anchor.at_epoch, anchor.memory)] if anchor.memory else []
-    return Timeline(anchor, [*reversed(before), *here, *after])
+        before = _side(connection, caller, project_id, anchor, params.before, later=False)
+        after = _side(connection, caller, project_id, anchor, params.after, later=True)
+    centre = [TimelineEntry(anchor.at_epoch, anchor.memory)] if anchor.memory else []
+    return Timeline(anchor, [*reversed(before), *centre, *after])
 
 
-def _answer(searching: Searching, database: Database, caller: Caller, project_id: str, query: str) -> Anchor | None:
-    question = engine.Asked(project_ids=(project_id,), query=query, limit=1)
-    hits = searching.search(database, caller, question).hits
+def _best_match(engine: SearchEngine, database: Database, caller: Caller, project_id: str, query: str) -> Anchor | None:
+    search = SearchParams(project_ids=(project_id,), query=query, limit=1)
+    hits = engine.search(database, caller, search).hits
     return Anchor(hits[0].memory.created_at_epoch, hits[0].memory) if hits else None
 
 
-def _anchor(connection: Connection, caller: Caller, project_id: str, asked: Asked) -> Anchor:
-    if asked.at_epoch is not None:
-        return Anchor(asked.at_epoch)
-    memory = memories.get(connection, caller, asked.memory_id or "")
+def _anchor(connection: Connection, caller: Caller, project_id: str, params: TimelineParams) -> Anchor:
+    if params.at_epoch is not None:
+        return Anchor(params.at_epoch)
+    memory = memories.get(connection, caller, params.memory_id or "")
     if memory.project_id != project_id:
         raise NotFound("memory")
     return Anchor(memory.created_at_epoch, memory)
 
 
-def _beside(
+def _side(
     connection: Connection, caller: Caller, project_id: str, anchor: Anchor, count: int, *, later: bool
-) -> list[Item]:
-    """Return the items nearest to the anchor on one side, the nearest first."""
-    # a time stands before all that happened at it; a memory stands behind the sessions that began at its time
-    memory_place = (anchor.at_epoch, anchor.memory.seq if anchor.memory else 0)
-    session_place = (anchor.at_epoch + (1 if anchor.memory else 0), "")
+) -> list[TimelineEntry]:
+    """Return the items before or after the anchor, the closest first."""
+    # A time comes before everything that happened at it; a memory comes after the sessions that started at its time.
+    memory_position = (anchor.at_epoch, anchor.memory.seq if anchor.memory else 0)
+    session_position = (anchor.at_epoch + (1 if anchor.memory else 0), "")
     items = [
-        Item(getattr(row, source.order[0].name), row)
-        for source, place in ((_MEMORIES, memory_place), (_SESSIONS, session_place))
-        for row in _nearest(connection, caller, project_id, source, place, count, later=later)
+        TimelineEntry(getattr(row, source.order[0].name), row)
+        for source, position in ((_MEMORIES, memory_position), (_SESSIONS, session_position))
+        for row in _closest(connection, caller, project_id, source, position, count, later=later)
     ]
-    return sorted(items, key=lambda item: item.place, reverse=not later)[:count]
+    return sorted(items, key=lambda item: item.position, reverse=not later)[:count]
 
 
-def _nearest(
+def _closest(
     connection: Connection,
     caller: Caller,
     project_id: str,
     source: _Source,
-    place: tuple[int, int | str],
+    position: tuple[int, int | str],
     count: int,
     *,
     later: bool,
 ) -> list[Any]:
-    order, at = tuple_(*source.order), tuple_(*place)
+    order, anchor = tuple_(*source.order), tuple_(*position)
     statement = (
         owned(source.table, caller, *columns(source.table, source.record))
-        .where(source.table.c.project_id == project_id, order > at if later else order < at)
+        .where(source.table.c.project_id == project_id, order > anchor if later else order < anchor)
         .order_by(*(source.order if later else [column.desc() for column in source.order]))
         .limit(count)
     )

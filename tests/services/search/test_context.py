@@ -9,14 +9,14 @@ DAY = 1_779_235_200_000  # 2026-05-20
 
 
 @pytest.fixture
-def shelf(stores, tmp_path):
-    with library.opened(stores, tmp_path) as opened:
+def shelf(databases, tmp_path):
+    with library.opened(databases, tmp_path) as opened:
         yield opened
 
 
-def told(shelf, query: str, **options) -> context.Told:
-    asked = context.Asked(**{"project_ids": (shelf.project_id,), "query": query, **options})
-    return context.tell(shelf.searching, shelf.database, shelf.caller, asked)
+def told(shelf, query: str, **options) -> context.PromptContext:
+    params = context.ContextParams(**{"project_ids": (shelf.project_id,), "query": query, **options})
+    return context.build(shelf.searching, shelf.database, shelf.caller, params)
 
 
 def test_the_answer_comes_first(shelf):

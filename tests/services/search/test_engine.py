@@ -10,22 +10,22 @@ from app.errors import Forbidden, Invalid
 from app.services.operations import fulltext_check
 from app.services.projects import sessions
 from app.services.search import lexical
-from app.services.search.engine import Asked
-from app.store.fulltext import Filters, postings
+from app.services.search.query import SearchParams
+from app.store.fulltext import MemoryFilters, postings
 from tests.services import library
 from tests.store import raw_writer
 
 
 @pytest.fixture
-def shelf(stores, tmp_path):
-    with library.opened(stores, tmp_path) as opened:
+def shelf(databases, tmp_path):
+    with library.opened(databases, tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def shown(stores, tmp_path_factory):
+def shown(databases, tmp_path_factory):
     """A shelf that tests only ask."""
-    with library.opened(stores, tmp_path_factory.mktemp("shown")) as opened:
+    with library.opened(databases, tmp_path_factory.mktemp("shown")) as opened:
         opened.remember_all([{"narrative": narrative} for narrative in SHOWN])
         yield opened
 
@@ -151,10 +151,10 @@ def test_what_is_deleted_or_changed_is_found_no_more(shelf):
     assert shelf.narratives("bearing") == ["bearing"]
 
 
-def test_a_rebuild_ends_what_was_remembered_of_a_damaged_index(shelf, stores, tmp_path):
+def test_a_rebuild_ends_what_was_remembered_of_a_damaged_index(shelf, databases, tmp_path):
     """A search of the damaged index must not decide those after its repair."""
     shelf.remember("gasket")
-    with closing(raw_writer.opened(stores.owner_url(tmp_path))) as raw:
+    with closing(raw_writer.connect(databases.owner_url(tmp_path))) as raw:
         raw.empty_full_text()
     assert shelf.narratives("gasket") == []
     fulltext_check.rebuild_full_text(shelf.database, lambda _: None)
@@ -176,14 +176,14 @@ def test_another_teams_project_cannot_be_asked(shelf):
     """A project out of reach is refused as if it were not there."""
     stranger = shelf.add_team("stranger")
     with pytest.raises(Forbidden):
-        shelf.searching.search(shelf.database, stranger, Asked(project_ids=(shelf.project_id,), query="gasket"))
+        shelf.searching.search(shelf.database, stranger, SearchParams(project_ids=(shelf.project_id,), query="gasket"))
 
 
 def test_a_project_key_asks_its_own_project(shelf):
     """Who is bound to a project need not name it."""
     shelf.remember("gasket")
     bound = Caller(team_id=shelf.caller.team_id, project_id=shelf.project_id)
-    assert len(shelf.searching.search(shelf.database, bound, Asked(query="gasket")).hits) == 1
+    assert len(shelf.searching.search(shelf.database, bound, SearchParams(query="gasket")).hits) == 1
 
 
 def test_several_projects_are_asked_together(shelf):
@@ -197,11 +197,11 @@ def test_several_projects_are_asked_together(shelf):
 def test_a_filter_is_applied_before_the_cut(shelf, monkeypatch):
     """20 rows match filter and query, so 20 are found, however many better ones the filter keeps out."""
     monkeypatch.setattr(postings, "RARE_ROWS", 50)
-    monkeypatch.setattr(lexical, "DEEPEST", 60)
+    monkeypatch.setattr(lexical, "MAX_CANDIDATES", 60)
     rows = [{"narrative": f"gasket gasket {n}", "type": "bugfix"} for n in range(200)]
     rows += [{"narrative": f"the old gasket number {n}", "type": "feature"} for n in range(25)]
     shelf.remember_all(rows)
-    found = shelf.ask("gasket", filters=Filters(types=("feature",)), limit=20)
+    found = shelf.ask("gasket", filters=MemoryFilters(types=("feature",)), limit=20)
     assert len(found.hits) == 20
     assert found.next_cursor is not None
 
@@ -209,11 +209,11 @@ def test_a_filter_is_applied_before_the_cut(shelf, monkeypatch):
 def test_a_session_can_be_searched_alone(shelf):
     """Only what was learned in the session answers."""
     with shelf.database.write() as connection:
-        begun = sessions.Start(project_id=shelf.project_id, content_session_id="one")
+        begun = sessions.NewSession(project_id=shelf.project_id, content_session_id="one")
         session, _ = sessions.start(connection, shelf.caller, begun)
     shelf.remember_all([{"narrative": f"gasket {n}", "server_session_id": session.id} for n in range(3)])
     shelf.remember_all([{"narrative": f"another gasket {n}"} for n in range(3)])
-    found = shelf.narratives("gasket", filters=Filters(server_session_id=session.id))
+    found = shelf.narratives("gasket", filters=MemoryFilters(server_session_id=session.id))
     assert sorted(found) == ["gasket 0", "gasket 1", "gasket 2"]
 
 
@@ -221,10 +221,10 @@ def test_a_filter_alone_lists_the_newest(shelf):
     """Without a query the filtered rows come by time."""
     shelf.remember_all([{"narrative": name, "type": "decision", "created_at_epoch": n} for n, name in enumerate("abc")])
     shelf.remember("other")
-    found = shelf.ask(None, filters=Filters(types=("decision",)))
+    found = shelf.ask(None, filters=MemoryFilters(types=("decision",)))
     assert [hit.memory.narrative for hit in found.hits] == ["c", "b", "a"]
     assert (found.strategy, found.hits[0].score, found.hits[0].matched_by) == ("filter_only", 0.0, ())
-    assert shelf.narratives("", filters=Filters(types=("decision",)), order_by="oldest") == ["a", "b", "c"]
+    assert shelf.narratives("", filters=MemoryFilters(types=("decision",)), order_by="oldest") == ["a", "b", "c"]
 
 
 def test_neither_query_nor_filter_is_refused(shelf):

@@ -8,9 +8,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from app.services.search.engine import Asked, Found, Searching
+from app.services.search.engine import SearchEngine
+from app.services.search.query import SearchParams
+from app.services.search.results import SearchResults
 from app.store.database import Database
-from app.store.fulltext import Filters, dialects
+from app.store.fulltext import MemoryFilters, dialects
 from app.vectors.index import Choice, VectorIndex
 from tests.vectors.library import Library, opened
 
@@ -21,9 +23,9 @@ CHINESE = "数据库连接超时，重启后恢复"
 
 
 @pytest.fixture(scope="module")
-def shelf(stores, tmp_path_factory):
+def shelf(databases, tmp_path_factory):
     """A library with an index in step; tests only ask it."""
-    with opened(stores, tmp_path_factory.mktemp("hybrid")) as library:
+    with opened(databases, tmp_path_factory.mktemp("hybrid")) as library:
         for narrative in (PORTS, KEYS, CAKE, CHINESE, *(f"Meeting note number {n}" for n in range(40))):
             library.add(narrative=narrative)
         library.index.mirror.drain()
@@ -31,21 +33,21 @@ def shelf(stores, tmp_path_factory):
 
 
 @pytest.fixture
-def own(stores, tmp_path):
+def own(databases, tmp_path):
     """A library that a test changes."""
-    with opened(stores, tmp_path) as library:
+    with opened(databases, tmp_path) as library:
         yield library
 
 
-def ask(shelf: Library, query: str, **options) -> Found:
+def ask(shelf: Library, query: str, **options) -> SearchResults:
     index = options.pop("index", shelf.index)
-    searching = Searching(dialects.of(shelf.database.dialect), recency_half_life_days=90.0, index=index)
-    asked = Asked(**{"project_ids": (shelf.project_id,), "query": query, **options})
+    searching = SearchEngine(dialects.of(shelf.database.dialect), recency_half_life_days=90.0, index=index)
+    params = SearchParams(**{"project_ids": (shelf.project_id,), "query": query, **options})
     with closing(searching):
-        return searching.search(shelf.database, shelf.caller, asked)
+        return searching.search(shelf.database, shelf.caller, params)
 
 
-def narratives(found: Found) -> list[str | None]:
+def narratives(found: SearchResults) -> list[str | None]:
     return [hit.memory.narrative for hit in found.hits]
 
 
@@ -111,7 +113,7 @@ def test_a_filter_is_applied_before_the_cut(own):
     own.index.mirror.drain()
     query = "migration of kubernetes containers"
     assert not {PORTS} & {n[: len(PORTS)] for n in narratives(ask(own, query, mode="semantic", limit=100))}
-    found = ask(own, query, mode="semantic", filters=Filters(concepts=("far",)), limit=6)
+    found = ask(own, query, mode="semantic", filters=MemoryFilters(concepts=("far",)), limit=6)
     assert len(found.hits) == 6
 
 
@@ -179,13 +181,13 @@ def test_who_waits_for_the_index_holds_no_connection(own, hanging_url):
     with (
         closing(Database(own.database.url, readers=1)) as single,
         index_at(own, hanging_url) as index,
-        closing(Searching(dialects.of(single.dialect), recency_half_life_days=90.0, index=index)) as searching,
+        closing(SearchEngine(dialects.of(single.dialect), recency_half_life_days=90.0, index=index)) as searching,
         ThreadPoolExecutor(1) as other,
     ):
-        asked = Asked(project_ids=(own.project_id,), query="signing keys")
-        waiting = other.submit(searching.search, single, own.caller, asked)
+        params = SearchParams(project_ids=(own.project_id,), query="signing keys")
+        waiting = other.submit(searching.search, single, own.caller, params)
         time.sleep(0.2)  # by now it has done its reading
-        words_alone = Asked(project_ids=(own.project_id,), query="signing keys", mode="keyword")
+        words_alone = SearchParams(project_ids=(own.project_id,), query="signing keys", mode="keyword")
         found = searching.search(single, own.caller, words_alone)
         is_waiting = not waiting.done()
     assert is_waiting

@@ -6,7 +6,7 @@ from app.services.memories import memories
 from app.services.memories.memories import NewMemory
 from app.services.projects import events
 from app.services.transfer import importing
-from app.store.prepared import Prepared
+from app.store.prepared import PreparedStatement
 from app.store.scope import parameters
 from tests.services.conftest import Place
 
@@ -23,7 +23,7 @@ WANTED = {"dedup_scope": "", "kind": "manual", "content_hash": "of no memory", "
     ids=["a memory by its content", "an event by its hash", "an event that comes in again"],
 )
 def test_a_repeat_is_looked_for_in_the_index_that_knows_it_and_not_in_the_whole_project(
-    place: Place, statement: Prepared[object], index: str
+    place: Place, statement: PreparedStatement[object], index: str
 ):
     """Otherwise each row of a first import is compared with all the rows before it."""
     with place.database.write() as connection:

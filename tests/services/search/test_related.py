@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from app.services.search import related
-from app.services.search.engine import Searching
+from app.services.search.engine import SearchEngine
 from app.services.search.related import Relations
 from app.store.fulltext import dialects
 from app.vectors.index import Choice, VectorIndex
@@ -17,13 +17,13 @@ CAKE = "We baked an apple cake for the birthday"
 
 
 @pytest.fixture
-def shelf(stores, tmp_path):
-    with opened(stores, tmp_path) as library:
+def shelf(databases, tmp_path):
+    with opened(databases, tmp_path) as library:
         yield library
 
 
 def ask(shelf: Library, memory_id: str, index: VectorIndex | None) -> Relations:
-    searching = Searching(dialects.of(shelf.database.dialect), recency_half_life_days=90.0, index=index)
+    searching = SearchEngine(dialects.of(shelf.database.dialect), recency_half_life_days=90.0, index=index)
     with closing(searching):
         return related.to(searching, shelf.database, shelf.caller, memory_id, limit=10)
 
