@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster of the tests' own, from the system's binaries: on a private socket, gone when they end."""
+"""Private PostgreSQL servers for the tests, from the installed binaries: on a Unix socket, removed at the end."""
 
 import os
 import pwd
@@ -14,45 +14,45 @@ import psycopg
 
 OWNER = "cmem_owner"
 SERVER = "cmem_server"
-# a crash of the machine may lose what tests wrote; commits need not wait for the disk
-_QUICK = "-c fsync=off -c full_page_writes=off"
+# tests need not survive a crash of the machine, so commits do not wait for the disk
+_NOT_DURABLE = "-c fsync=off -c full_page_writes=off"
 
 
 def binaries() -> Path | None:
     """Return the folder of the newest installed server, or None."""
-    found = shutil.which("initdb")
+    initdb = shutil.which("initdb")
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
-    return folders[-1] if folders else Path(found).resolve().parent if found else None
+    return folders[-1] if folders else Path(initdb).resolve().parent if initdb else None
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running server with the two roles: the one that owns the tables, and the one that cmem-server uses."""
+    """A running server with two roles: one that owns the tables, and one that cmem-server uses."""
 
     folder: Path
     programs: Path
-    options: str = _QUICK
+    options: str = _NOT_DURABLE
 
     def url(self, role: str, database: str) -> str:
-        """Return the address of a database, as `role`."""
+        """Return the URL of a database for `role`."""
         return f"postgresql+psycopg://{role}@/{database}?host={self.folder}"
 
     def connect(self, role: str = "postgres", database: str = "postgres") -> psycopg.Connection:
-        """Return a plain connection of psycopg."""
+        """Return a plain psycopg connection."""
         return psycopg.connect(host=str(self.folder), user=role, dbname=database, autocommit=True)
 
     def create(self, database: str, template: str = "template0") -> None:
-        """Make a database that the owner's role owns."""
+        """Create a database that belongs to the role OWNER."""
         with self.connect() as connection:
             connection.execute(f"CREATE DATABASE {database} TEMPLATE {template} OWNER {OWNER}".encode())
 
     def drop(self, database: str) -> None:
-        """Drop a database with whoever is connected to it."""
+        """Drop a database, and disconnect its clients."""
         with self.connect() as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)".encode())
 
     def restart(self) -> None:
-        """Stop the server as an operator in a hurry would, and start it again."""
+        """Restart the server without waiting for its clients to disconnect."""
         self.run("pg_ctl", "-D", self.data, "-m", "fast", "-w", "restart", "-l", self.folder / "log")
 
     def start(self) -> None:
@@ -62,20 +62,20 @@ class Cluster:
         self.run("pg_ctl", "-D", self.data, "-w", "start", "-o", options, "-l", self.folder / "log")
 
     def stop(self) -> None:
-        """Stop the server at once."""
+        """Stop the server immediately."""
         self.run("pg_ctl", "-D", self.data, "-m", "immediate", "-w", "stop")
 
     @contextmanager
     def standby(self) -> Iterator["Cluster"]:
-        """Run a second server, which follows this one and takes no writes."""
+        """Run a read-only replica of this server."""
         with _folder() as folder:
-            follower = Cluster(folder, self.programs)
-            self.run("pg_basebackup", "-h", self.folder, "-U", "postgres", "-D", follower.data, "-R", "-c", "fast")
-            follower.start()
+            replica = Cluster(folder, self.programs)
+            self.run("pg_basebackup", "-h", self.folder, "-U", "postgres", "-D", replica.data, "-R", "-c", "fast")
+            replica.start()
             try:
-                yield follower
+                yield replica
             finally:
-                follower.stop()
+                replica.stop()
 
     @property
     def data(self) -> Path:
@@ -83,7 +83,7 @@ class Cluster:
         return self.folder / "data"
 
     def run(self, program: str, *arguments: object) -> None:
-        """Run one of PostgreSQL's programs as the user that may: the server refuses to run as root."""
+        """Run one of PostgreSQL's programs, as another user when this one is root, which the server rejects."""
         command = [str(self.programs / program), *map(str, arguments)]
         user = _user().pw_uid if os.geteuid() == 0 else None
         subprocess.run(command, check=True, user=user, cwd=self.folder, stdout=subprocess.DEVNULL, timeout=60)
@@ -96,9 +96,9 @@ def _user() -> pwd.struct_passwd:
 
 @contextmanager
 def running(programs: Path, *, durable: bool = False) -> Iterator[Cluster]:
-    """Start a cluster in a folder of its own. A durable one keeps what it acknowledged, as those in use do."""
+    """Start a server in a temporary folder. A durable one waits for the disk at each commit, as in production."""
     with _folder() as folder:
-        cluster = Cluster(folder, programs, "" if durable else _QUICK)
+        cluster = Cluster(folder, programs, "" if durable else _NOT_DURABLE)
         cluster.run("initdb", "-D", cluster.data, "-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "-N")
         cluster.start()
         try:
@@ -112,7 +112,7 @@ def running(programs: Path, *, durable: bool = False) -> Iterator[Cluster]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Yield a folder that the server's user may write; the path is short, since a socket's may have 107 bytes."""
+    """Yield a folder writable by the server's user; its path is short, because a socket's is limited to 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Rows as any program could write them that has the database: the plain driver, no rules but the database's own."""
+"""Writes rows through the plain driver, as any other program could, past all rules but the database's own."""
 
 import itertools
 import sqlite3
@@ -11,7 +11,7 @@ import psycopg
 
 from app.store.database import dialect_of, path_of
 
-_STANDARD: dict[str, dict[str, Any]] = {
+_DEFAULTS: dict[str, dict[str, Any]] = {
     "teams": {"name": "t", "metadata": "{}", "created_at_epoch": 1, "updated_at_epoch": 1},
     "team_members": {"role": "member", "created_at_epoch": 1, "updated_at_epoch": 1},
     "projects": {"name": "p", "metadata": "{}", "retention": "[]", "created_at_epoch": 1, "updated_at_epoch": 1},
@@ -72,7 +72,7 @@ _UNIQUE = {
 
 
 class RawWriter:
-    """A connection of the plain driver, as a sqlite3 shell has it: foreign keys off, no rules but the database's."""
+    """A connection like that of the sqlite3 shell: foreign keys off, and no rules but the database's."""
 
     connection: Any
 
@@ -81,13 +81,13 @@ class RawWriter:
         self._numbers = itertools.count(1)
 
     def insert(self, table: str, *, verb: str = "INSERT", **values: Any) -> str:
-        """Write a row, with standard values for what the test does not care about; return its id."""
-        fresh = {name: f"{table}-{next(self._numbers)}" for name in ("id", *_UNIQUE.get(table, ()))}
+        """Insert a row, with default values for what does not matter to the test; return its id."""
+        unique = {name: f"{table}-{next(self._numbers)}" for name in ("id", *_UNIQUE.get(table, ()))}
         if table == "team_members":
-            fresh = {}
-        row = {**_STANDARD[table], **fresh, **values}
-        places = ", ".join("?" for _ in row)
-        self.run(f"{verb} INTO {table} ({', '.join(row)}) VALUES ({places})", *row.values())
+            unique = {}
+        row = {**_DEFAULTS[table], **unique, **values}
+        placeholders = ", ".join("?" for _ in row)
+        self.run(f"{verb} INTO {table} ({', '.join(row)}) VALUES ({placeholders})", *row.values())
         return str(row.get("id", ""))
 
     def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -96,31 +96,31 @@ class RawWriter:
             return cursor.fetchall()
 
     def enforce_foreign_keys(self) -> None:
-        """Let the database look after parents and children from now on."""
+        """Let the database enforce foreign keys from now on."""
         self.run("PRAGMA foreign_keys = ON")
 
     def drop_trigger(self, name: str) -> None:
-        """Take a trigger of the memories away."""
+        """Drop a trigger on the memories."""
         self.run(f"DROP TRIGGER {name}")
 
     def add_idle_trigger(self, name: str, event: str) -> None:
-        """Give the memories a trigger that does nothing."""
+        """Create a trigger on the memories that does nothing."""
         self.run(f"CREATE TRIGGER {name} AFTER {event} ON memory_items BEGIN SELECT 1; END")
 
     @contextmanager
     def without_trigger(self, name: str) -> Iterator[None]:
-        """Have a trigger of the memories away within the block."""
+        """Disable a trigger on the memories within the block."""
         sql = str(self.run("SELECT sql FROM sqlite_master WHERE name = ?", name)[0][0])
         self.drop_trigger(name)
         yield
         self.run(sql)
 
     def empty_full_text(self) -> None:
-        """Take every word out of the index."""
+        """Delete everything from the full-text index."""
         self.run("INSERT INTO memory_items_fts(memory_items_fts) VALUES ('delete-all')")
 
     def schema(self) -> list[tuple[Any, ...]]:
-        """Return everything that migrations installed."""
+        """Return the definitions of everything that the migrations installed."""
         return self.run("SELECT type, name, sql FROM sqlite_master ORDER BY name")
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class RawWriter:
 
 
 class PostgresqlWriter(RawWriter):
-    """A connection of psycopg, as a psql prompt has it, that sees every team. Its foreign keys always hold."""
+    """A connection like that of psql, which sees every team. Foreign keys are always enforced."""
 
     def __init__(self, url: str) -> None:
         address = url.replace("postgresql+psycopg", "postgresql", 1)
@@ -168,6 +168,6 @@ class PostgresqlWriter(RawWriter):
         ]
 
 
-def opened(url: str) -> RawWriter:
-    """Return a writer for a database of either dialect."""
+def connect(url: str) -> RawWriter:
+    """Return a raw writer to a database of either dialect."""
     return PostgresqlWriter(url) if dialect_of(url) == "postgresql" else RawWriter(path_of(url))

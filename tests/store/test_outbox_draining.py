@@ -14,7 +14,7 @@ from app.store import outbox
 from app.store.database import Database
 from app.store.engines import rls_context
 from app.store.models import vector_outbox
-from app.store.outbox import Entry
+from app.store.outbox import OutboxEntry
 
 LEASE_MS = 60_000
 
@@ -40,10 +40,10 @@ def pending(database: Database, owner: Caller, project_id: str) -> list[str]:
 
 
 @pytest.fixture
-def claim(database: Database) -> Callable[..., list[Entry]]:
-    def claimed(owner: str, *, limit: int = 16, now_ms: int | None = None) -> list[Entry]:
+def claim(database: Database) -> Callable[..., list[OutboxEntry]]:
+    def claimed(owner: str, *, limit: int = 16, now_ms: int | None = None) -> list[OutboxEntry]:
         at_ms = _now() if now_ms is None else now_ms
-        with database.write(in_turn=False) as connection:
+        with database.write(exclusive=False) as connection:
             return outbox.claim(connection, owner, now_ms=at_ms, lease_ms=LEASE_MS, limit=limit)
 
     return claimed
@@ -53,7 +53,7 @@ def _now() -> int:
     return 4_000_000_000_000  # behind whatever the triggers wrote
 
 
-def ids(entries: list[Entry]) -> set[str]:
+def ids(entries: list[OutboxEntry]) -> set[str]:
     return {entry.memory_id for entry in entries}
 
 
@@ -82,8 +82,8 @@ def test_only_claims_of_the_same_place_are_given_back(database: Database, claim,
     """Of the others nobody knows whether they are dead."""
     claim("here 1", limit=2)
     claim("there 1")
-    with database.write(in_turn=False) as connection:
-        outbox.release_place(connection, "here ")
+    with database.write(exclusive=False) as connection:
+        outbox.release_all(connection, "here ")
     assert len(claim("here 2")) == 2
 
 
@@ -92,8 +92,8 @@ def test_what_changed_while_it_was_brought_stays_pending(database: Database, own
     entries = claim("first")
     with database.write() as connection:
         memories.change(connection, owner, pending[0], {"text": "other"}, precondition=lambda _: True)
-    with database.write(in_turn=False) as connection:
-        outbox.settle(connection, "first", entries)
+    with database.write(exclusive=False) as connection:
+        outbox.acknowledge(connection, "first", entries)
         outbox.postpone(connection, "first", entries, until_ms=0)
     assert ids(claim("second")) == {pending[0]}
 
@@ -104,9 +104,9 @@ def test_what_was_in_hand_while_a_collection_was_swapped_is_brought_again(
     """It may have been written to the one that is gone."""
     entries = claim("first")
     with database.write() as connection:
-        outbox.bring_again(connection, project_id)
-    with database.write(in_turn=False) as connection:
-        outbox.settle(connection, "first", entries)
+        outbox.requeue_claimed(connection, project_id)
+    with database.write(exclusive=False) as connection:
+        outbox.acknowledge(connection, "first", entries)
     assert ids(claim("first")) == set(pending)
 
 
@@ -115,23 +115,23 @@ def test_what_is_pending_already_is_not_asked_for_twice(database: Database, proj
     with database.write() as connection:
         before = connection.execute(vector_outbox.select()).all()
         assert outbox.enqueue_slice(connection, project_id, after_seq=0, now_ms=1) is not None
-        asked = [Entry(pending[0], before[0].team_id, project_id, "upsert", 9, 0)]
+        asked = [OutboxEntry(pending[0], before[0].team_id, project_id, "upsert", 9, 0)]
         outbox.enqueue(connection, asked, now_ms=1)
         assert connection.execute(vector_outbox.select()).all() == before
 
 
 def test_a_drainer_passes_over_what_a_client_is_changing(
-    stores, database: Database, owner: Caller, claim, pending: list[str]
+    databases, database: Database, owner: Caller, claim, pending: list[str]
 ):
     """Claiming and settling wait for nobody, and take it up when the client is done."""
-    if stores.dialect == "sqlite":
+    if databases.dialect == "sqlite":
         pytest.skip("one writer at a time")
     entries = claim("first", limit=3)
-    with rls_context.acting(owner.team_id), database.write() as client:
+    with rls_context.acting_for(owner.team_id), database.write() as client:
         client.execute(update(vector_outbox).values(enqueued_at_epoch=1))
-        with database.write(in_turn=False) as connection:
+        with database.write(exclusive=False) as connection:
             connection.execute(text("SET LOCAL lock_timeout = 100"))
-            outbox.settle(connection, "first", entries)
+            outbox.acknowledge(connection, "first", entries)
             outbox.release(connection, "first")
             assert outbox.claim(connection, "second", now_ms=_now(), lease_ms=LEASE_MS, limit=16) == []
     assert ids(claim("first")) == set(pending)

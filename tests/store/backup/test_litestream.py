@@ -21,16 +21,16 @@ CONFIG = ROOT / "docker" / "litestream.yml"
 
 
 @pytest.mark.sqlite
-def test_a_replica_brings_back_what_was_acknowledged(server: Server, team: Tenant, tmp_path: Path):
-    """Written while it replicates, in a server that goes on."""
+def test_replica_restores_all_acknowledged_writes(server: Server, team: Tenant, tmp_path: Path):
+    """They were written during replication, to a running server."""
     replica = tmp_path / "replica"
-    environment = {
+    env = {
         **os.environ,
         "CMEM_DATA_DIR": str(server.settings.data_dir),
         "CMEM_REPLICA_URL": f"file://{replica}",
     }
     replicating = subprocess.Popen(
-        [PROGRAM, "replicate", "-config", CONFIG], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [PROGRAM, "replicate", "-config", CONFIG], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         for number in range(50):
@@ -41,7 +41,7 @@ def test_a_replica_brings_back_what_was_acknowledged(server: Server, team: Tenan
         replicating.wait(timeout=20)
     restored = tmp_path / "elsewhere" / "cmem.db"
     command = [PROGRAM, "restore", "-o", str(restored), f"file://{replica}"]
-    assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+    assert subprocess.run(command, env=env, capture_output=True).returncode == 0
 
     with closing(Database(f"sqlite:///{restored}")) as database:
         assert fulltext_check.faults(database) == []
@@ -50,7 +50,7 @@ def test_a_replica_brings_back_what_was_acknowledged(server: Server, team: Tenan
 
 
 def wait_until_quiet(folder: Path) -> None:
-    """Wait until the replica has grown and then stood still for two of its intervals."""
+    """Wait until the replica has grown, and then not changed for two of its intervals."""
     deadline, seen, since = time.monotonic() + 30, 0, time.monotonic()
     while time.monotonic() < deadline:
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -59,4 +59,4 @@ def wait_until_quiet(folder: Path) -> None:
         elif seen and time.monotonic() - since > 2.5:
             return
         time.sleep(0.1)
-    raise AssertionError("the replica never came to rest")
+    raise AssertionError("the replica did not stop changing")

@@ -1,4 +1,4 @@
-"""PostgreSQL's own programs are found, are new enough, and are told nothing where others can read it."""
+"""PostgreSQL's client programs: found, checked for their version, and given no secrets that others can read."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from app.store.backup import BackupError, programs
 
 @pytest.fixture
 def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without PostgreSQL, and a folder in its PATH."""
+    """A machine without PostgreSQL; return a folder whose `bin` is in PATH."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(programs, "INSTALLED", str(tmp_path / "postgresql"))
@@ -25,44 +25,44 @@ def install(folder: Path, name: str, *, version: int) -> str:
     return str(path)
 
 
-def test_the_newest_of_all_is_taken(nothing_installed: Path):
-    """In PATH, or where Debian puts the versions side by side."""
+def test_newest_program_is_used(nothing_installed: Path):
+    """Whether it is in PATH, or where Debian installs several versions."""
     install(nothing_installed / "postgresql/9/bin", "pg_dump", version=9)
     newest = install(nothing_installed / "postgresql/17/bin", "pg_dump", version=17)
     install(nothing_installed / "bin", "pg_dump", version=15)
 
-    assert programs.program("pg_dump", server=16) == newest
+    assert programs.find_program("pg_dump", server=16) == newest
 
 
-def test_one_that_is_missing_is_named(nothing_installed: Path):
-    """With what to install."""
-    with pytest.raises(BackupError) as refused:
-        programs.program("pg_dump", server=16)
+def test_missing_program_is_reported(nothing_installed: Path):
+    """The error says what to install."""
+    with pytest.raises(BackupError) as failure:
+        programs.find_program("pg_dump", server=16)
 
-    assert str(refused.value) == (
+    assert str(failure.value) == (
         "pg_dump is not installed: install PostgreSQL's client programs of version 16 or newer."
     )
 
 
-def test_one_that_is_too_old_is_named(nothing_installed: Path):
-    """It would refuse the server, in words that do not say what to do."""
+def test_outdated_program_is_reported(nothing_installed: Path):
+    """Its own error would not say what to do."""
     install(nothing_installed / "bin", "pg_dump", version=15)
 
-    with pytest.raises(BackupError) as refused:
-        programs.program("pg_dump", server=16)
+    with pytest.raises(BackupError) as failure:
+        programs.find_program("pg_dump", server=16)
 
-    assert str(refused.value) == (
-        "pg_dump is of version 15, the server of 16: install PostgreSQL's client programs of version 16 or newer."
+    assert str(failure.value) == (
+        "pg_dump has version 15, but the server has 16: install PostgreSQL's client programs of version 16 or newer."
     )
 
 
-def test_an_address_goes_into_the_environment(monkeypatch: pytest.MonkeyPatch):
-    """Where it is said, with the password; of the surroundings the rest stays."""
+def test_url_is_passed_in_the_environment(monkeypatch: pytest.MonkeyPatch):
+    """Including the password; other variables stay as they are."""
     monkeypatch.setenv("PGOPTIONS", "-c work_mem=1MB")
-    told = programs.environment("postgresql+psycopg://owner:se%20cret@db:5433/team?sslmode=require")
+    env = programs.environment("postgresql+psycopg://owner:se%20cret@db:5433/team?sslmode=require")
 
-    named = {name: value for name, value in told.items() if name.startswith("PG")}
-    assert named == {
+    variables = {name: value for name, value in env.items() if name.startswith("PG")}
+    assert variables == {
         "PGHOST": "db",
         "PGPORT": "5433",
         "PGUSER": "owner",
@@ -72,11 +72,11 @@ def test_an_address_goes_into_the_environment(monkeypatch: pytest.MonkeyPatch):
         "PGCONNECT_TIMEOUT": "10",
         "PGOPTIONS": "-c work_mem=1MB -c cmem.team_id=*",
     }
-    assert told["PATH"] == os.environ["PATH"]
+    assert env["PATH"] == os.environ["PATH"]
 
 
-def test_what_a_program_says_when_it_fails_is_the_reason(nothing_installed: Path):
-    """Not its exit code."""
+def test_error_of_a_failed_program_is_reported(nothing_installed: Path):
+    """Its own text rather than its exit code."""
     path = install(nothing_installed / "bin", "pg_dump", version=15)
     Path(path).write_text("#!/bin/sh\necho 'pg_dump: error: permission denied for table teams' >&2\nexit 1\n")
 

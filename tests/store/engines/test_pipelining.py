@@ -1,4 +1,4 @@
-"""Statements that nobody waits for: they come in order, all or none, and their failures are not lost."""
+"""Queued statements run in order, all or none, and their errors are not lost."""
 
 from contextlib import suppress
 
@@ -9,11 +9,11 @@ from sqlalchemy.exc import IntegrityError
 from app.store.database import Database
 from app.store.engines import pipelining
 from app.store.models import project_statistics
-from app.store.prepared import inserting
+from app.store.prepared import prepare_insert
 
 pytestmark = pytest.mark.postgresql
 
-INSERT = inserting(project_statistics)
+INSERT = prepare_insert(project_statistics)
 COUNT = text("SELECT count(*) FROM project_statistics")
 
 
@@ -26,8 +26,8 @@ def stored(database: Database) -> int:
         return int(connection.execute(COUNT).scalar_one())
 
 
-def test_what_waits_comes_before_any_other_statement(database: Database):
-    """SQLAlchemy's own ones too."""
+def test_queued_statements_run_before_any_other(database: Database):
+    """Also before those that SQLAlchemy executes."""
     with database.write() as connection:
         INSERT.run(connection, row("a"))
         assert connection.execute(COUNT).scalar_one() == 1
@@ -35,17 +35,17 @@ def test_what_waits_comes_before_any_other_statement(database: Database):
     assert stored(database) == 2
 
 
-def test_more_than_may_wait_is_stored_all_the_same(database: Database):
-    """It is sent in parts."""
-    rows = 2 * pipelining._MOST_WAITING + 7
+def test_full_queue_is_sent_in_parts(database: Database):
+    """Every row is stored."""
+    rows = 2 * pipelining._MAX_QUEUED + 7
     with database.write() as connection:
         for number in range(rows):
             INSERT.run(connection, row(str(number)))
     assert stored(database) == rows
 
 
-def test_a_failure_comes_with_the_commit(database: Database):
-    """It is the one of the statement that failed, not of those left out for it; nothing is stored."""
+def test_commit_raises_the_error_of_a_queued_statement(database: Database):
+    """It is the error of the statement that failed, not of those skipped after it; nothing is stored."""
 
     def write() -> None:
         with database.write() as connection:
@@ -57,22 +57,22 @@ def test_a_failure_comes_with_the_commit(database: Database):
     assert stored(database) == 0
 
 
-def test_a_failure_comes_with_the_next_statement(database: Database):
-    """Whoever asks something is not answered as if all was well."""
+def test_next_statement_raises_the_error_of_a_queued_one(database: Database):
+    """A query is not answered as if nothing had failed."""
 
     def write() -> None:
         with database.write() as connection:
             for project_id in ("a", "a", "b"):
                 INSERT.run(connection, row(project_id))
             connection.execute(COUNT)
-            pytest.fail("the failure was passed over")
+            pytest.fail("the error was not raised")
 
     with pytest.raises(IntegrityError, match="duplicate key"):
         write()
 
 
-def test_a_failure_that_somebody_catches_is_not_committed_in_silence(database: Database):
-    """PostgreSQL undoes everything and says ROLLBACK to a COMMIT; nobody must take that for an acknowledgement."""
+def test_caught_error_does_not_commit_silently(database: Database):
+    """PostgreSQL rolls back and answers COMMIT with ROLLBACK, which must not count as an acknowledgement."""
 
     def write() -> None:
         with database.write() as connection:
@@ -80,13 +80,13 @@ def test_a_failure_that_somebody_catches_is_not_committed_in_silence(database: D
             with suppress(IntegrityError):
                 connection.execute(text("INSERT INTO project_statistics VALUES ('a', 't', 0, 0, 0)"))
 
-    with pytest.raises(RuntimeError, match="undone"):
+    with pytest.raises(RuntimeError, match="rolled back the whole transaction"):
         write()
     assert stored(database) == 0
 
 
-def test_what_waits_when_something_else_fails_is_not_sent_to_the_next_one(database: Database):
-    """The connection goes back without it."""
+def test_queue_is_dropped_when_the_transaction_fails(database: Database):
+    """The next transaction on the connection does not send it."""
 
     def fail() -> None:
         with database.write() as connection:
@@ -100,7 +100,7 @@ def test_what_waits_when_something_else_fails_is_not_sent_to_the_next_one(databa
     assert stored(database) == 1
 
 
-def test_without_a_statement_nothing_is_begun(database: Database):
-    """Not even the transaction: there is nothing to undo either."""
+def test_transaction_without_statements_is_not_begun(database: Database):
+    """So there is nothing to roll back either."""
     with database.write() as connection:
         assert connection.connection.driver_connection.info.transaction_status.name == "IDLE"

@@ -12,11 +12,11 @@ import pytest
 
 from app.retrieval.text import index_words
 from tests.api.routes.test_search_battery import EMPTY, FOUND, MEMORIES
+from tests.databases import PostgresqlDatabases, SqliteDatabases
 from tests.postgresql import Cluster
 from tests.services import library
 from tests.services.library import Library
 from tests.services.search.test_engine import SHOWN
-from tests.stores import PostgresqlStores, SqliteStores
 
 _RANDOM = random.Random(7)
 _LONG_WORD = "supercalifragilistic" * 125
@@ -116,15 +116,17 @@ QUERIES = (
 
 
 @pytest.fixture(scope="module")
-def postgresql(cluster: Cluster) -> PostgresqlStores:
-    return PostgresqlStores(cluster)
+def postgresql(cluster: Cluster) -> PostgresqlDatabases:
+    return PostgresqlDatabases(cluster)
 
 
 @pytest.fixture(scope="module")
-def both(postgresql: PostgresqlStores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Library, Library]]:
+def both(
+    postgresql: PostgresqlDatabases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Library, Library]]:
     """The same memories on each dialect."""
     folder = tmp_path_factory.mktemp("both")
-    sqlite = SqliteStores(folder / "template.db")
+    sqlite = SqliteDatabases(folder / "template.db")
     with library.opened(sqlite, folder / "one") as one, library.opened(postgresql, folder / "other") as other:
         for shelf in (one, other):
             shelf.remember_all([{"narrative": text, "created_at_epoch": 1} for text in TEXTS])
@@ -161,7 +163,7 @@ def test_both_find_the_same_and_rank_alike(both: tuple[Library, Library], query:
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_text_is_indexed_at_once(postgresql: PostgresqlStores, tmp_path, name: str):
+def test_a_huge_text_is_indexed_at_once(postgresql: PostgresqlDatabases, tmp_path, name: str):
     """It is stored well within what a statement may take, and its end is found."""
     with library.opened(postgresql, tmp_path) as shelf:
         row = shelf.remember(HUGE[name])
@@ -169,7 +171,7 @@ def test_a_huge_text_is_indexed_at_once(postgresql: PostgresqlStores, tmp_path, 
         assert [hit.memory.id for hit in shelf.ask(last).hits] == [row.id]
 
 
-def test_the_words_of_a_query_are_those_of_the_index(postgresql: PostgresqlStores, tmp_path):
+def test_the_words_of_a_query_are_those_of_the_index(postgresql: PostgresqlDatabases, tmp_path):
     """Letter by letter, whatever every Unicode since 3.2 has, and word by word where stems begin and end."""
     every = (chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000)
     texts = [f"q{letter}Z" for letter in every if unicodedata.ucd_3_2_0.category(letter) not in ("Cn", "Co")]
@@ -181,6 +183,6 @@ def test_the_words_of_a_query_are_those_of_the_index(postgresql: PostgresqlStore
             "SELECT cmem_words(asked) FROM unnest(%s::text[]) WITH ORDINALITY AS t(asked, n) ORDER BY n", (texts,)
         )
         different = [text for text, (words,) in zip(texts, rows, strict=True) if words != index_words(text)]
-    postgresql.forget(tmp_path)
+    postgresql.drop(tmp_path)
 
     assert different == []

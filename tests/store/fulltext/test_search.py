@@ -3,14 +3,14 @@
 import pytest
 from sqlalchemy import text
 
-from app.store.fulltext import Filters, FullText, Scope, dialects, postings
+from app.store.fulltext import FullText, MemoryFilters, SearchScope, dialects, postings
 from app.store.fulltext.postings import PostingsCache
 from tests.services import library
 
 
 @pytest.fixture
-def shelf(stores, tmp_path):
-    with library.opened(stores, tmp_path) as opened:
+def shelf(databases, tmp_path):
+    with library.opened(databases, tmp_path) as opened:
         yield opened
 
 
@@ -22,8 +22,8 @@ def phrases(*words: str):
     return (tuple(words),)
 
 
-def scope(shelf, *project_ids: str) -> Scope:
-    return Scope(shelf.caller.team_id, project_ids or (shelf.project_id,))
+def scope(shelf, *project_ids: str) -> SearchScope:
+    return SearchScope(shelf.caller.team_id, project_ids or (shelf.project_id,))
 
 
 def found(shelf, *all_of, **options) -> list[int]:
@@ -72,19 +72,19 @@ def test_the_last_ones_can_be_asked_for(shelf):
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        (Filters(kinds=("summary",)), ["b"]),
-        (Filters(types=("bugfix", "feature")), ["a", "b"]),
-        (Filters(concepts=("billing",)), ["a"]),
-        (Filters(files=("src/pay",)), ["a"]),
-        (Filters(files=("src/pay/",)), ["a"]),
-        (Filters(files=("src/pay/capture.py",)), ["a"]),
-        (Filters(files=("src/pa",)), []),
-        (Filters(files=("src/pay",), files_exact=True), []),
-        (Filters(platform_source="codex"), ["b"]),
-        (Filters(created_after=2_000), ["b", "c"]),
-        (Filters(created_before=2_000), ["a"]),
-        (Filters(created_after=2_000, created_before=3_000), ["b"]),
-        (Filters(kinds=("summary",), types=("bugfix",)), []),
+        (MemoryFilters(kinds=("summary",)), ["b"]),
+        (MemoryFilters(types=("bugfix", "feature")), ["a", "b"]),
+        (MemoryFilters(concepts=("billing",)), ["a"]),
+        (MemoryFilters(files=("src/pay",)), ["a"]),
+        (MemoryFilters(files=("src/pay/",)), ["a"]),
+        (MemoryFilters(files=("src/pay/capture.py",)), ["a"]),
+        (MemoryFilters(files=("src/pa",)), []),
+        (MemoryFilters(files=("src/pay",), files_exact=True), []),
+        (MemoryFilters(platform_source="codex"), ["b"]),
+        (MemoryFilters(created_after=2_000), ["b", "c"]),
+        (MemoryFilters(created_before=2_000), ["a"]),
+        (MemoryFilters(created_after=2_000, created_before=3_000), ["b"]),
+        (MemoryFilters(kinds=("summary",), types=("bugfix",)), []),
     ],
 )
 def test_filters_limit_what_is_found(shelf, filters, expected):
@@ -129,7 +129,7 @@ def test_a_damaged_list_is_an_empty_one(shelf):
     with shelf.database.write() as connection:
         connection.exec_driver_sql("UPDATE memory_items SET files_read = '[\"a.py\"'")
     assert found(shelf, phrases("gasket")) == [row.seq]
-    assert found(shelf, phrases("gasket"), filters=Filters(files=("a.py",))) == []
+    assert found(shelf, phrases("gasket"), filters=MemoryFilters(files=("a.py",))) == []
 
 
 def test_a_row_of_another_program_is_found_by_its_words(shelf):
@@ -144,18 +144,18 @@ def test_holdings_count_the_asked_projects_alone(shelf):
     """Statistics are those of the asked projects, whatever else is stored."""
     shelf.remember("four", created_at_epoch=5)
     with shelf.database.read() as connection:
-        before = full_text(shelf).holdings(connection, scope(shelf))
+        before = full_text(shelf).statistics(connection, scope(shelf))
     shelf.remember("a stranger's words", project_id=shelf.add_project("other"), created_at_epoch=9)
     with shelf.database.read() as connection:
-        after = full_text(shelf).holdings(connection, scope(shelf))
+        after = full_text(shelf).statistics(connection, scope(shelf))
     assert before == after
     assert (after.memories, after.characters, after.newest_at_epoch) == (1, 4, 5)
 
 
 def postings_of(shelf, cache: PostingsCache, *words: str) -> postings.Postings:
     with shelf.database.read() as connection:
-        holdings = full_text(shelf).holdings(connection, scope(shelf))
-        return cache.of(connection, scope(shelf), holdings, [phrases(*words)])[0]
+        statistics = full_text(shelf).statistics(connection, scope(shelf))
+        return cache.get(connection, scope(shelf), statistics, [phrases(*words)])[0]
 
 
 def test_remembered_postings_follow_every_change(shelf):

@@ -23,10 +23,10 @@ from app.services.projects import projects
 from app.store.database import Database
 from app.store.models import memory_items
 from app.store.schema import migrations
-from app.store.schema.sqlite import LostRows
-from tests import schemas
+from app.store.schema.sqlite import OrphanedRows
+from tests import inspection
+from tests.databases import Databases
 from tests.services import everything
-from tests.stores import Stores
 
 WORD = "lighthouse"
 LATE_NAME = "memory_items_fts"  # the upgrade has changed something else before it comes to this
@@ -35,18 +35,18 @@ LEFT_BY_ALEMBIC = {"alembic_version", "alembic_version_pkc", "installed_objects"
 
 
 @pytest.fixture
-def nowhere(stores: Stores, tmp_path: Path) -> Iterator[str]:
+def nowhere(databases: Databases, tmp_path: Path) -> Iterator[str]:
     """Where a database is to be made."""
-    yield stores.nothing(tmp_path)
-    stores.forget(tmp_path)
+    yield databases.unmigrated_url(tmp_path)
+    databases.drop(tmp_path)
 
 
 @pytest.fixture
-def database(stores: Stores, tmp_path: Path) -> Iterator[Database]:
+def database(databases: Databases, tmp_path: Path) -> Iterator[Database]:
     """A database at head, as whoever migrates it opens it."""
-    with closing(Database(stores.owner_url(tmp_path))) as opened:
+    with closing(Database(databases.owner_url(tmp_path))) as opened:
         yield opened
-    stores.forget(tmp_path)
+    databases.drop(tmp_path)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_alembics_own_check_finds_nothing(database: Database):
 
 def test_down_and_up_again_loses_nothing(populated: Database):
     """Tables, triggers, indexes, rows, and which word leads to which row: all as before, text by text."""
-    before = schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)
+    before = inspection.schema(populated.url), contents(populated), inspection.indexed_seqs(populated, WORD)
     populated.close()
     steps = migrations.revisions()
 
@@ -111,7 +111,7 @@ def test_down_and_up_again_loses_nothing(populated: Database):
         assert migrations.downgrade(populated.url, revision) == revision
     assert migrations.upgrade(populated.url) == migrations.head()
 
-    assert (schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)) == before
+    assert (inspection.schema(populated.url), contents(populated), inspection.indexed_seqs(populated, WORD)) == before
     assert fulltext_check.faults(populated) == []
 
 
@@ -120,11 +120,11 @@ def test_every_revision_can_be_left_and_reached_again(populated: Database):
     revisions = migrations.revisions()
     for newer, older in itertools.pairwise(revisions):
         migrations.upgrade(populated.url, newer)
-        before = schemas.schema(populated.url)
+        before = inspection.schema(populated.url)
         migrations.downgrade(populated.url, older)
         migrations.upgrade(populated.url, newer)
 
-        assert schemas.schema(populated.url) == before
+        assert inspection.schema(populated.url) == before
         migrations.downgrade(populated.url, older)
 
 
@@ -132,7 +132,7 @@ def test_the_way_down_to_the_base_leaves_nothing(populated: Database):
     """`db downgrade base` empties the database, and it can be used again."""
     migrations.downgrade(populated.url, "base")
 
-    assert schemas.names(populated) <= LEFT_BY_ALEMBIC
+    assert inspection.object_names(populated) <= LEFT_BY_ALEMBIC
     populated.close()
     assert migrations.upgrade(populated.url) == migrations.head()
 
@@ -147,7 +147,7 @@ def test_memories_written_before_full_text_are_found_after(database: Database):
 
     migrations.upgrade(database.url)
 
-    assert schemas.indexed(database, WORD) == [1]
+    assert inspection.indexed_seqs(database, WORD) == [1]
     assert rows(database, "SELECT memories, characters FROM project_statistics") == [(1, len(WORD))]
     assert rows(database, "SELECT operation FROM vector_outbox") == [("upsert",)]
 
@@ -167,25 +167,25 @@ def test_four_processes_at_once_make_one_database(nowhere: str):
 
 def test_four_processes_at_once_upgrade_an_older_database_once(populated: Database):
     """With all that is in it."""
-    before = schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)
+    before = inspection.schema(populated.url), contents(populated), inspection.indexed_seqs(populated, WORD)
     populated.close()
     migrations.downgrade(populated.url, "0001")
 
     assert upgraded_by_four_processes_at_once(populated.url) == [migrations.head()] * 4
 
-    assert (schemas.schema(populated.url), contents(populated), schemas.indexed(populated, WORD)) == before
+    assert (inspection.schema(populated.url), contents(populated), inspection.indexed_seqs(populated, WORD)) == before
     assert fulltext_check.faults(populated) == []
 
 
 def test_a_newer_database_is_refused_untouched(populated: Database):
     """Both versions are named and nothing in it changes."""
     run(populated, "UPDATE alembic_version SET version_num = '9999'")
-    before = schemas.everything(populated.url)
+    before = inspection.snapshot(populated.url)
 
     with pytest.raises(migrations.WrongRevision, match=f"9999.*{migrations.head()}"):
         migrations.upgrade(populated.url)
 
-    assert schemas.everything(populated.url) == before
+    assert inspection.snapshot(populated.url) == before
     assert migrations.current(populated.url) == "9999"
 
 
@@ -199,13 +199,13 @@ def test_a_migration_that_fails_leaves_nothing(populated: Database):
     """It is undone as a whole: schema, rows and revision stay what they were."""
     migrations.downgrade(populated.url, "0001")
     run(populated, f"CREATE TABLE {LATE_NAME} (id INTEGER)")
-    before = schemas.schema(populated.url), contents(populated)
+    before = inspection.schema(populated.url), contents(populated)
     populated.close()
 
     with pytest.raises(DBAPIError, match="already exists"):
         migrations.upgrade(populated.url)
 
-    assert (schemas.schema(populated.url), contents(populated)) == before
+    assert (inspection.schema(populated.url), contents(populated)) == before
     assert migrations.current(populated.url) == "0001"
 
 
@@ -216,7 +216,7 @@ def test_a_migration_that_would_lose_parents_is_undone(populated: Database):
     def lose_parents(config: Config) -> None:
         config.attributes["connection"].exec_driver_sql("DELETE FROM teams")
 
-    with pytest.raises(LostRows, match="without their parent"):
+    with pytest.raises(OrphanedRows, match="without their parent"):
         migrations._run(populated.url, lose_parents)
 
     assert rows(populated, "SELECT count(*) FROM teams") == [(1,)]

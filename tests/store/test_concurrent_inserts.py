@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import Connection, text
 
-from app.api.http.thread_pools import patient
+from app.api.http.thread_pools import retrying
 from app.errors import NothingDone
 from app.store.database import Database
 
@@ -26,7 +26,7 @@ def test_of_many_that_find_no_equal_row_and_add_it_one_does(database: Database):
     """The others have done nothing, try again, and find it."""
 
     def add_once() -> bool:
-        with database.append() as connection:
+        with database.insert() as connection:
             if count(connection):
                 return False
             time.sleep(A_MOMENT_SECONDS)
@@ -34,7 +34,7 @@ def test_of_many_that_find_no_equal_row_and_add_it_one_does(database: Database):
             return True
 
     with ThreadPoolExecutor(4) as pool:
-        added = [pool.submit(patient(add_once, again_after=(NothingDone,))) for _ in range(4)]
+        added = [pool.submit(retrying(add_once, retry_on=(NothingDone,))) for _ in range(4)]
 
     assert sorted(each.result() for each in added) == [False, False, False, True]
 
@@ -52,7 +52,7 @@ def test_nothing_is_added_while_somebody_has_his_turn(database: Database):
 
     def append() -> None:
         has_looked.wait(10)
-        with database.append() as connection:
+        with database.insert() as connection:
             add(connection, "another")
 
     with ThreadPoolExecutor(2) as pool:
@@ -69,7 +69,7 @@ def test_nobody_has_his_turn_while_somebody_adds(database: Database):
     has_looked = threading.Event()
 
     def look_twice() -> tuple[int, int]:
-        with database.append() as connection:
+        with database.insert() as connection:
             before = count(connection)
             has_looked.set()
             time.sleep(A_MOMENT_SECONDS)
@@ -91,7 +91,7 @@ def test_those_that_add_to_the_same_thing_take_turns(database: Database):
     """Each counts what the ones before it have added."""
 
     def add_next(_: int) -> None:
-        with database.append("a session", "a request") as connection:
+        with database.insert("a session", "a request") as connection:
             so_far = count(connection)
             time.sleep(A_MOMENT_SECONDS / 10)
             add(connection, f"number {so_far}")
@@ -109,7 +109,7 @@ def test_those_that_add_to_different_things_do_not_wait_for_each_other(database:
     both_add = threading.Barrier(2)
 
     def append(name: str) -> None:
-        with database.append(name) as connection:
+        with database.insert(name) as connection:
             add(connection, name)
             both_add.wait(timeout=10)
 
@@ -121,7 +121,7 @@ def test_what_was_added_before_a_failure_is_undone(database: Database):
     """As with every other write."""
 
     def fail() -> None:
-        with database.append() as connection:
+        with database.insert() as connection:
             add(connection, "a")
             raise ZeroDivisionError
 

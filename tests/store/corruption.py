@@ -1,4 +1,4 @@
-"""Ways in which full text gets out of step with the memories, as they happen outside."""
+"""Ways in which other programs corrupt full text: each function does one kind of damage."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _UPDATE_TRIGGER: Final = "trg_memory_items_fts_update"
 
 
 def dropped_trigger(raw: RawWriter) -> None:
-    """Somebody's migration rebuilt the table and lost a trigger."""
+    """A trigger is missing, as after another program rebuilt the table."""
     raw.drop_trigger(_UPDATE_TRIGGER)
 
 
@@ -23,24 +23,24 @@ def altered_trigger(raw: RawWriter) -> None:
 
 
 def foreign_trigger(raw: RawWriter) -> None:
-    """A trigger that nobody knows writes into the index."""
+    """There is a trigger that no migration installed."""
     raw.add_idle_trigger("strange", "UPDATE")
 
 
 def missed_rows(raw: RawWriter) -> None:
-    """Rows were written while the trigger was away."""
+    """Rows were written while the trigger was disabled."""
     with raw.without_trigger(_INSERT_TRIGGER):
-        raw.insert("memory_items", team_id="a", project_id="a1", text="written behind its back")
+        raw.insert("memory_items", team_id="a", project_id="a1", text="written without the trigger")
 
 
 def missed_changes(raw: RawWriter) -> None:
-    """A row was changed, word for word, while the trigger was away: no count tells."""
+    """A row was changed word for word while the trigger was disabled, so that no count differs."""
     with raw.without_trigger(_UPDATE_TRIGGER):
         raw.run("UPDATE memory_items SET text = replace(text, 'keeper', 'sleeper')")
 
 
 def other_tokenizer(raw: RawWriter) -> None:
-    """The table was made anew with another tokenizer."""
+    """The table was recreated with another tokenizer."""
     sql = str(raw.run("SELECT sql FROM sqlite_master WHERE name = 'memory_items_fts'")[0][0])
     raw.run("DROP TABLE memory_items_fts")
     raw.run(sql.replace("porter unicode61 remove_diacritics 2", "trigram"))
@@ -48,72 +48,72 @@ def other_tokenizer(raw: RawWriter) -> None:
 
 
 def dropped_table(raw: RawWriter) -> None:
-    """The table is gone."""
+    """The table was dropped."""
     raw.run("DROP TABLE memory_items_fts")
 
 
 def deleted_index(raw: RawWriter) -> None:
-    """The rows of the shadow table with the index are gone."""
+    """The rows of the shadow table with the index were deleted."""
     raw.run("DELETE FROM memory_items_fts_data")
 
 
 def orphaned_shadows(raw: RawWriter) -> None:
-    """The virtual table is gone from the schema, its shadow tables stayed."""
+    """The virtual table was deleted from the schema, but not its shadow tables."""
     raw.run("PRAGMA writable_schema = ON")
     raw.run("DELETE FROM sqlite_master WHERE name = 'memory_items_fts'")
     raw.run("PRAGMA writable_schema = RESET")
 
 
 def missing_shadow(raw: RawWriter) -> None:
-    """A shadow table is gone."""
+    """A shadow table was dropped."""
     raw.run("DROP TABLE memory_items_fts_docsize")
 
 
 def other_words(raw: RawWriter) -> None:
-    """The function that makes words makes others."""
+    """The function that splits text into words was replaced."""
     raw.run("CREATE OR REPLACE FUNCTION cmem_folded(body text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT body'")
 
 
 def disabled_trigger(raw: RawWriter) -> None:
-    """A trigger is there and sleeps, as some programs that copy data leave it."""
+    """A trigger is disabled, as some programs that copy data leave it."""
     raw.run(f"ALTER TABLE memory_items DISABLE TRIGGER {_UPDATE_TRIGGER}")
 
 
 def dropped_index(raw: RawWriter) -> None:
-    """Searches would read every row of every team."""
+    """The index was dropped: searches would read every row of every team."""
     raw.run("DROP INDEX ix_memory_items_fts_own")
 
 
 def emptied_index(raw: RawWriter) -> None:
-    """Every word is gone."""
+    """All words were deleted."""
     raw.empty_full_text()
 
 
 def lost_part(raw: RawWriter) -> None:
-    """One memory is indexed no more."""
+    """One memory is no longer indexed."""
     raw.run("DELETE FROM memory_items_fts WHERE seq = (SELECT max(seq) FROM memory_items)")
 
 
-def fallen_wall(raw: RawWriter) -> None:
-    """Row-level security is switched off."""
+def disabled_row_security(raw: RawWriter) -> None:
+    """Row-level security is disabled."""
     raw.run("ALTER TABLE memory_items_fts DISABLE ROW LEVEL SECURITY")
 
 
 _SQLITE: Final = (other_tokenizer, dropped_table, deleted_index, orphaned_shadows, missing_shadow)
-_OBJECTS_OF_POSTGRESQL: Final = (other_words, disabled_trigger, dropped_index, fallen_wall)
+_OBJECTS_OF_POSTGRESQL: Final = (other_words, disabled_trigger, dropped_index, disabled_row_security)
 
-ROWS_SEEN_AT_A_GLANCE: Final = [
+ROW_COUNTS_DIFFER: Final = [
     missed_rows,
     emptied_index,
     pytest.param(lost_part, marks=pytest.mark.postgresql),
 ]
-SEEN_AT_A_GLANCE: Final = [
+DETECTED_CHEAPLY: Final = [
     dropped_trigger,
     altered_trigger,
     foreign_trigger,
-    *(pytest.param(harm, marks=pytest.mark.sqlite) for harm in _SQLITE),
-    *(pytest.param(harm, marks=pytest.mark.postgresql) for harm in _OBJECTS_OF_POSTGRESQL),
-    *ROWS_SEEN_AT_A_GLANCE,
+    *(pytest.param(corrupt, marks=pytest.mark.sqlite) for corrupt in _SQLITE),
+    *(pytest.param(corrupt, marks=pytest.mark.postgresql) for corrupt in _OBJECTS_OF_POSTGRESQL),
+    *ROW_COUNTS_DIFFER,
 ]
-SEEN_BY_CONTENT: Final = [missed_changes]
-ANY: Final = [*SEEN_AT_A_GLANCE, *SEEN_BY_CONTENT]
+DETECTED_BY_CONTENT: Final = [missed_changes]
+ANY: Final = [*DETECTED_CHEAPLY, *DETECTED_BY_CONTENT]

@@ -1,4 +1,4 @@
-"""What a database is made of, whatever keeps it: its schema in words, and everything in it as one text."""
+"""Inspects a database of either dialect: its schema as text, a snapshot of everything in it, and its full text."""
 
 import hashlib
 import sqlite3
@@ -12,38 +12,38 @@ from tests import postgresql
 
 
 def schema(url: str) -> str:
-    """Return every definition: tables, indexes, triggers, functions and policies."""
+    """Return all definitions: tables, indexes, triggers, functions and policies."""
     if dialect_of(url) == "postgresql":
-        return _dumped(url, "--schema-only")
+        return _dump(url, "--schema-only")
     with closing(sqlite3.connect(path_of(url))) as connection:
-        found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
-        return "\n".join(map(str, found))
+        rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
+        return "\n".join(map(str, rows))
 
 
-def everything(url: str) -> str:
-    """Return what tells whether anything at all was touched: the bytes of a file, or all definitions and rows."""
+def snapshot(url: str) -> str:
+    """Return a text that changes when anything is changed: a hash of the file, or all definitions and rows."""
     if dialect_of(url) == "postgresql":
-        return _dumped(url)
+        return _dump(url)
     return hashlib.sha256(path_of(url).read_bytes()).hexdigest()
 
 
-def indexed(database: Database, word: str) -> list[int]:
-    """Return the keys of the memories that full text itself has for a word."""
+def indexed_seqs(database: Database, word: str) -> list[int]:
+    """Return the keys of the memories that the full-text index has for a word."""
     with database.read() as connection:
-        return list(connection.exec_driver_sql(_INDEXED[database.dialect].format(word)).scalars())
+        return list(connection.exec_driver_sql(_INDEXED_SEQS[database.dialect].format(word)).scalars())
 
 
-def names(database: Database) -> set[str]:
-    """Return the names of all that migrations make: tables, triggers and functions, of ours alone."""
+def object_names(database: Database) -> set[str]:
+    """Return the names of all our tables, triggers and functions."""
     with database.read() as connection:
-        return set(connection.exec_driver_sql(_NAMES[database.dialect]).scalars())
+        return set(connection.exec_driver_sql(_OBJECT_NAMES[database.dialect]).scalars())
 
 
-_INDEXED = {
+_INDEXED_SEQS = {
     "sqlite": "SELECT rowid FROM memory_items_fts WHERE memory_items_fts MATCH '{}' ORDER BY rowid",
     "postgresql": "SELECT seq FROM memory_items_fts WHERE own @@ (cmem_words('{}'))[1]::tsquery ORDER BY seq",
 }
-_NAMES = {
+_OBJECT_NAMES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'",
     "postgresql": r"""
         SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
@@ -55,10 +55,10 @@ _NAMES = {
 }
 
 
-def _dumped(url: str, *options: str) -> str:
+def _dump(url: str, *options: str) -> str:
     programs = postgresql.binaries()
     assert programs is not None
     address = make_url(url).set(drivername="postgresql", username="postgres").render_as_string()
     command = [programs / "pg_dump", "--no-privileges", *options, address]
     text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    return "\n".join(line for line in text.splitlines() if not line.startswith("\\"))  # \restrict has a random word
+    return "\n".join(line for line in text.splitlines() if not line.startswith("\\"))  # \restrict has a random token

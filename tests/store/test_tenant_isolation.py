@@ -1,4 +1,4 @@
-"""Two teams do whatever they like, in any order: neither ever observes the other."""
+"""Tenant isolation, by random operations: whatever two teams do, neither ever observes the other."""
 
 import tempfile
 from collections.abc import Callable
@@ -14,18 +14,19 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from app.caller import Caller, server_owner
 from app.errors import AppError, Forbidden, NotFound
 from app.services.audit import entries
-from app.services.audit.entries import Filters
+from app.services.audit.entries import AuditFilters
 from app.services.identity import keys, members, teams
 from app.services.identity.credentials import PresentedKey
 from app.services.memories import memories
 from app.services.memories.memories import NewMemory
 from app.services.projects import events, projects, sessions
 from app.services.projects.events import NewEvent
-from app.services.projects.sessions import Start
-from app.services.search.engine import Asked, Searching
+from app.services.projects.sessions import NewSession
+from app.services.search.engine import SearchEngine
+from app.services.search.query import SearchParams
 from app.store.database import Database
 from app.store.fulltext import dialects
-from tests.stores import Stores
+from tests.databases import Databases
 
 VOCABULARY = ("gateway", "timeout", "bank", "retry", "invoice", "ledger")
 WORDS = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=4).map(" ".join)
@@ -34,7 +35,7 @@ PAGE: dict[str, Any] = {"limit": 200, "cursor": None}
 
 @dataclass
 class Side:
-    """A team, and the ids of everything that it made."""
+    """A team, and the ids of everything that it created."""
 
     caller: Caller
     ids: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
@@ -46,15 +47,15 @@ KINDS = ("project", "memory", "session", "event", "key", "member")
 class TwoTeams(RuleBasedStateMachine):
     """Random operations of two teams on one database."""
 
-    stores: ClassVar[Stores]
+    databases: ClassVar[Databases]
     made = Bundle("made")
     side = st.sampled_from([0, 1])
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.database = Database(self.stores.url(Path(self.folder.name)))
-        self.searching = Searching(dialects.of(self.database.dialect), recency_half_life_days=90)
+        self.database = Database(self.databases.url(Path(self.folder.name)))
+        self.engine = SearchEngine(dialects.of(self.database.dialect), recency_half_life_days=90)
         self.number = 0
         with self.database.write() as connection:
             owners = [server_owner().within(teams.create(connection, server_owner(), name="t").id) for _ in range(2)]
@@ -72,18 +73,18 @@ class TwoTeams(RuleBasedStateMachine):
         with self.database.read() as connection:
             return call(connection, *arguments, **named)
 
-    def fresh(self) -> str:
+    def new_name(self) -> str:
         self.number += 1
         return f"n{self.number}"
 
     @rule(target=made, side=side)
     def make_project(self, side: int) -> tuple[int, str, str]:
         project = self.write(projects.create, self.sides[side].caller, name="shared name")
-        return self.note(side, "project", project.id)
+        return self.record(side, "project", project.id)
 
-    def note(self, side: int, kind: str, thing: str) -> tuple[int, str, str]:
-        self.sides[side].ids[kind].add(thing)
-        return side, kind, thing
+    def record(self, side: int, kind: str, resource_id: str) -> tuple[int, str, str]:
+        self.sides[side].ids[kind].add(resource_id)
+        return side, kind, resource_id
 
     def own_project(self, side: int) -> str:
         owned = self.sides[side].ids["project"]
@@ -93,13 +94,13 @@ class TwoTeams(RuleBasedStateMachine):
     def write_memory(self, side: int, words: str) -> tuple[int, str, str]:
         new = NewMemory(project_id=self.own_project(side), kind="manual", type="manual", narrative=words)
         memory, _ = self.write(memories.add, self.sides[side].caller, new)
-        return self.note(side, "memory", memory.id)
+        return self.record(side, "memory", memory.id)
 
     @rule(target=made, side=side)
     def start_session(self, side: int) -> tuple[int, str, str]:
-        start = Start(project_id=self.own_project(side), content_session_id="the same")
+        start = NewSession(project_id=self.own_project(side), content_session_id="the same")
         session, _ = self.write(sessions.start, self.sides[side].caller, start)
-        return self.note(side, "session", session.id)
+        return self.record(side, "session", session.id)
 
     @rule(target=made, side=side)
     def send_event(self, side: int) -> tuple[int, str, str]:
@@ -112,81 +113,83 @@ class TwoTeams(RuleBasedStateMachine):
             source_event_id="the same",
         )
         event, _ = self.write(events.add, self.sides[side].caller, new)
-        return self.note(side, "event", event.id)
+        return self.record(side, "event", event.id)
 
     @rule(target=made, side=side)
     def make_key(self, side: int) -> tuple[int, str, str]:
-        minted = PresentedKey(self.fresh(), "")
+        minted = PresentedKey(self.new_name(), "")
         key = self.write(keys.create, self.sides[side].caller, keys.NewKey(), minted, "never presented")
-        return self.note(side, "key", key.id)
+        return self.record(side, "key", key.id)
 
     @rule(target=made, side=side)
     def add_member(self, side: int) -> tuple[int, str, str]:
-        member = self.write(members.add, self.sides[side].caller, user_id=self.fresh(), role="viewer")
-        return self.note(side, "member", member.user_id)
+        member = self.write(members.add, self.sides[side].caller, user_id=self.new_name(), role="viewer")
+        return self.record(side, "member", member.user_id)
 
-    @rule(thing=made)
-    def reach_for_what_others_have(self, thing: tuple[int, str, str]) -> None:
-        """Reading, changing or removing it: not found, or outside what the credential may use."""
-        owner, kind, thing_id = thing
+    @rule(resource=made)
+    def attempt_foreign_access(self, resource: tuple[int, str, str]) -> None:
+        """Reading, changing or removing what the other team has is NotFound or Forbidden."""
+        owner, kind, resource_id = resource
         stranger = self.sides[1 - owner].caller
         for attempt in ATTEMPTS[kind]:
             with pytest.raises((NotFound, Forbidden)):
-                self.write(attempt, stranger, thing_id)
+                self.write(attempt, stranger, resource_id)
 
-    @rule(thing=made)
-    def remove_what_is_ones_own(self, thing: tuple[int, str, str]) -> None:
-        owner, kind, thing_id = thing
+    @rule(resource=made)
+    def remove_own(self, resource: tuple[int, str, str]) -> None:
+        owner, kind, resource_id = resource
         side = self.sides[owner]
-        if thing_id not in side.ids[kind] or kind not in REMOVALS:
+        if resource_id not in side.ids[kind] or kind not in REMOVALS:
             return
         try:
-            self.write(REMOVALS[kind], side.caller, thing_id)
+            self.write(REMOVALS[kind], side.caller, resource_id)
         except AppError:
             return
-        side.ids[kind].discard(thing_id)
+        side.ids[kind].discard(resource_id)
         if kind == "project":
-            self.forget_lost(side)
+            self.discard_cascaded(side)
 
-    def forget_lost(self, side: Side) -> None:
-        """A project takes what is in it along."""
+    def discard_cascaded(self, side: Side) -> None:
+        """Deleting a project deletes what is in it."""
         for kind, reader in (("memory", memories.get), ("session", sessions.get), ("event", events.get)):
-            for thing_id in list(side.ids[kind]):
+            for resource_id in list(side.ids[kind]):
                 try:
-                    self.read(reader, side.caller, thing_id)
+                    self.read(reader, side.caller, resource_id)
                 except NotFound:
-                    side.ids[kind].discard(thing_id)
+                    side.ids[kind].discard(resource_id)
 
     @rule(side=side, words=WORDS)
     def search(self, side: int, words: str) -> None:
-        """Hits are one's own."""
+        """All hits belong to the searching team."""
         project = self.own_project(side)
-        found = self.searching.search(
-            self.database, self.sides[side].caller, Asked(project_ids=(project,), query=words)
+        results = self.engine.search(
+            self.database, self.sides[side].caller, SearchParams(project_ids=(project,), query=words)
         )
-        assert {hit.memory.id for hit in found.hits} <= self.sides[side].ids["memory"]
+        assert {hit.memory.id for hit in results.hits} <= self.sides[side].ids["memory"]
 
     @rule(side=side, words=WORDS)
-    def search_what_others_have(self, side: int, words: str) -> None:
-        """Another's project is no project."""
+    def search_foreign_project(self, side: int, words: str) -> None:
+        """A search in the other team's project is Forbidden."""
         foreign = self.own_project(1 - side)
         with pytest.raises(Forbidden):
-            self.searching.search(self.database, self.sides[side].caller, Asked(project_ids=(foreign,), query=words))
+            self.engine.search(
+                self.database, self.sides[side].caller, SearchParams(project_ids=(foreign,), query=words)
+            )
 
     @invariant()
-    def each_lists_exactly_its_own(self) -> None:
+    def each_team_lists_exactly_its_own(self) -> None:
         for side in self.sides:
             listed = {
-                "project": {row.id for row in self.read(projects.listing, side.caller, **PAGE).rows},
-                "session": {row.id for row in self.read(sessions.listing, side.caller, project_id=None, **PAGE).rows},
-                "key": {row.id for row in self.read(keys.listing, side.caller, **PAGE).rows},
-                "member": {row.user_id for row in self.read(members.listing, side.caller, **PAGE).rows},
+                "project": {row.id for row in self.read(projects.list_page, side.caller, **PAGE).rows},
+                "session": {row.id for row in self.read(sessions.list_page, side.caller, project_id=None, **PAGE).rows},
+                "key": {row.id for row in self.read(keys.list_page, side.caller, **PAGE).rows},
+                "member": {row.user_id for row in self.read(members.list_page, side.caller, **PAGE).rows},
             }
             assert listed == {kind: side.ids[kind] for kind in listed}
 
     @invariant()
-    def each_reads_its_own_log(self) -> None:
-        logs = [self.read(entries.listing, side.caller, Filters(), **PAGE).rows for side in self.sides]
+    def each_team_reads_its_own_audit_log(self) -> None:
+        logs = [self.read(entries.list_page, side.caller, AuditFilters(), **PAGE).rows for side in self.sides]
         assert {entry.id for entry in logs[0]}.isdisjoint({entry.id for entry in logs[1]})
         for side, log in zip(self.sides, logs, strict=True):
             assert {entry.team_id for entry in log} == {side.caller.team_id}
@@ -215,9 +218,9 @@ REMOVALS: dict[str, Callable[..., Any]] = {
 }
 
 
-def test_two_teams_never_observe_each_other(stores: Stores):
-    """Whatever both do, each sees its own and nothing else."""
-    TwoTeams.stores = stores
+def test_two_teams_never_observe_each_other(databases: Databases):
+    """Each sees its own rows and nothing else."""
+    TwoTeams.databases = databases
     run_state_machine_as_test(
         TwoTeams,
         settings=settings(

@@ -1,4 +1,4 @@
-"""The databases of tests: empty ones at head, of each dialect, by the folder that they belong to."""
+"""Test databases: an empty one at head for each folder, of either dialect."""
 
 import itertools
 import shutil
@@ -12,32 +12,32 @@ from app.store.schema import migrations, postgresql
 from tests.postgresql import OWNER, SERVER, Cluster
 
 
-class Stores(Protocol):
-    """Where tests get their databases from."""
+class Databases(Protocol):
+    """Creates databases of one dialect, one per folder."""
 
     dialect: ClassVar[Dialect]
 
     def url(self, folder: Path) -> str:
-        """Return the database that belongs to a folder, made at head when there is none."""
+        """Return the URL of a folder's database, which is created at head if needed."""
 
     def owner_url(self, folder: Path) -> str:
-        """Return the same database with the rights of who owns its tables."""
+        """Return the URL of the same database for the role that owns its tables."""
 
     def settings(self, folder: Path) -> dict[str, str]:
-        """Return the settings with which a server over that folder uses its database."""
+        """Return the settings with which a server with that data folder uses its database."""
 
-    def first_settings(self, folder: Path) -> dict[str, str]:
-        """Return the settings with which a process starts there as the first of all: SQLite's file is made by it."""
+    def initial_settings(self, folder: Path) -> dict[str, str]:
+        """Return the settings of the first process in a folder, which creates the file if it is SQLite."""
 
-    def nothing(self, folder: Path) -> str:
-        """Return where a database of a folder is to be made, for whoever migrates it: there is no table yet."""
+    def unmigrated_url(self, folder: Path) -> str:
+        """Return the owner's URL of a database that has no table yet."""
 
-    def forget(self, folder: Path) -> None:
-        """Drop the database of a folder, unless it goes with the folder itself."""
+    def drop(self, folder: Path) -> None:
+        """Drop the database of a folder, unless it is a file inside the folder."""
 
 
-class SqliteStores:
-    """Copies of one file, made by the real migrations once."""
+class SqliteDatabases:
+    """Copies of one file that the real migrations created."""
 
     dialect: ClassVar[Dialect] = "sqlite"
 
@@ -59,18 +59,18 @@ class SqliteStores:
         self.url(folder)
         return {}
 
-    def first_settings(self, folder: Path) -> dict[str, str]:
+    def initial_settings(self, folder: Path) -> dict[str, str]:
         return {}
 
-    def nothing(self, folder: Path) -> str:
+    def unmigrated_url(self, folder: Path) -> str:
         return f"sqlite:///{folder / 'new' / 'cmem.db'}"
 
-    def forget(self, folder: Path) -> None:
+    def drop(self, folder: Path) -> None:
         pass
 
 
-class PostgresqlStores:
-    """Copies of one database, made by the real migrations once; the server's role owns nothing in them."""
+class PostgresqlDatabases:
+    """Copies of one database that the real migrations created; the server's role owns nothing in them."""
 
     dialect: ClassVar[Dialect] = "postgresql"
     _numbers = itertools.count()
@@ -93,13 +93,13 @@ class PostgresqlStores:
     def settings(self, folder: Path) -> dict[str, str]:
         return {"database_url": self.url(folder), "database_admin_url": self.owner_url(folder)}
 
-    def first_settings(self, folder: Path) -> dict[str, str]:
+    def initial_settings(self, folder: Path) -> dict[str, str]:
         return self.settings(folder)
 
-    def nothing(self, folder: Path) -> str:
+    def unmigrated_url(self, folder: Path) -> str:
         return self._url(folder, OWNER, "template0")
 
-    def forget(self, folder: Path) -> None:
+    def drop(self, folder: Path) -> None:
         if (name := self._names.pop(folder, None)) is not None:
             self.cluster.drop(name)
 
@@ -114,7 +114,7 @@ class PostgresqlStores:
 
 
 @contextmanager
-def of_folder(stores: Stores, folder: Path) -> Iterator[str]:
-    """Yield the database of a folder, dropped in the end."""
-    yield stores.url(folder)
-    stores.forget(folder)
+def database_url(databases: Databases, folder: Path) -> Iterator[str]:
+    """Yield the URL of a folder's database, which is dropped at the end."""
+    yield databases.url(folder)
+    databases.drop(folder)

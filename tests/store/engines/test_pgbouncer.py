@@ -16,11 +16,11 @@ import pytest
 from sqlalchemy import text
 
 from app.store.database import Database
-from app.store.engines.postgres_url import connecting
-from app.store.engines.rls_context import acting
+from app.store.engines.postgres_url import parse_url
+from app.store.engines.rls_context import acting_for
 from tests.conftest import Server, Tenant, make_tenant, servers
+from tests.databases import PostgresqlDatabases
 from tests.postgresql import SERVER, Cluster
-from tests.stores import PostgresqlStores
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 OFF = "prepare_threshold=none"
@@ -33,7 +33,7 @@ ROUNDS = 12
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed: nothing was tried through it")
 
 
-class Pooled(PostgresqlStores):
+class Pooled(PostgresqlDatabases):
     """The same databases, whose servers reach them through the pooler."""
 
     def __init__(self, cluster: Cluster, port: int) -> None:
@@ -81,14 +81,14 @@ def wait_for(port: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def stores(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pooled]:
+def databases(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pooled]:
     with pgbouncer(cluster, tmp_path_factory.mktemp("pgbouncer")) as port:
         yield Pooled(cluster, port)
 
 
 @pytest.fixture(scope="module")
-def server(stores: Pooled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with servers(stores, tmp_path_factory.mktemp("pooled")) as start:
+def server(databases: Pooled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers(databases, tmp_path_factory.mktemp("pooled")) as start:
         yield start()
 
 
@@ -129,7 +129,7 @@ def test_teams_that_share_connections_see_only_their_own(server: Server):
 def test_nothing_of_a_transaction_is_left_on_a_shared_connection(server: Server):
     """Neither for whom it acted, nor its limits."""
     address = server.settings.database_url.replace("postgresql+psycopg", "postgresql").replace(f"&{OFF}", "")
-    with closing(Database(server.settings.database_url)) as database, acting("somebody"):
+    with closing(Database(server.settings.database_url)) as database, acting_for("somebody"):
         for _ in range(ROUNDS):
             with database.write() as connection:
                 connection.execute(text("SELECT 1"))
@@ -147,21 +147,21 @@ def test_only_one_is_alone_through_the_pooler(server: Server):
         closing(Database(server.settings.database_url)) as first,
         closing(Database(server.settings.database_url)) as second,
     ):
-        with first.alone("job"), second.alone("job", wait=False) as is_alone:
+        with first.advisory_lock("job"), second.advisory_lock("job", wait=False) as is_alone:
             assert not is_alone
-        with second.alone("job", wait=False) as is_alone:
+        with second.advisory_lock("job", wait=False) as is_alone:
             assert is_alone
 
 
 def test_an_address_says_whether_statements_are_prepared():
     """The driver is told, and its address has nothing that it does not know."""
-    address, options = connecting(f"postgresql+psycopg://a@/b?host=c&{OFF}")
+    address, options = parse_url(f"postgresql+psycopg://a@/b?host=c&{OFF}")
     assert (str(address), options) == (
         "postgresql+psycopg://a@/b?host=c",
         {"connect_timeout": 5, "prepare_threshold": None},
     )
-    assert connecting("postgresql+psycopg://a@/b?prepare_threshold=0")[1] == {
+    assert parse_url("postgresql+psycopg://a@/b?prepare_threshold=0")[1] == {
         "connect_timeout": 5,
         "prepare_threshold": 0,
     }
-    assert connecting("postgresql+psycopg://a@/b")[1] == {"connect_timeout": 5}
+    assert parse_url("postgresql+psycopg://a@/b")[1] == {"connect_timeout": 5}
