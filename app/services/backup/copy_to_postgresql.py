@@ -1,6 +1,6 @@
-"""Copies everything into an empty PostgreSQL: ids kept, resumed where it was interrupted, verified in the end.
+"""Copies everything into an empty PostgreSQL database. Ids are kept, interruptions resumed, and the result verified.
 
-Full text and statistics follow by triggers. Vectors are no part of a database: the outbox says which are to be made.
+Triggers build full text and statistics. Vectors are not part of a database: the outbox lists those to be created.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,28 +16,28 @@ from app.services.operations import fulltext_check
 from app.store.database import Database, dialect_of
 from app.store.maintenance import dialects
 from app.store.models import metadata, vector_outbox
-from app.store.postgresql_copy import fingerprint as stocks
-from app.store.postgresql_copy import source as reader
-from app.store.postgresql_copy import target as place
-from app.store.postgresql_copy.coercion import Fitting, Values
-from app.store.postgresql_copy.fingerprint import Replaced, Stock
+from app.store.postgresql_copy import fingerprint
+from app.store.postgresql_copy import source as copy_source
+from app.store.postgresql_copy import target as copy_target
+from app.store.postgresql_copy.coercion import RowCoercer, Values
+from app.store.postgresql_copy.fingerprint import Fingerprint, ReplacedRow
 from app.store.postgresql_copy.plan import OUTBOX, STEPS, TABLES, Step
 from app.store.schema import migrations
 
 Vectors = Literal["keep", "rebuild"]
-"""keep: the same collections serve on, and what waited waits on. rebuild: every memory is mirrored anew."""
+"""keep: go on using the same collections, and copy the outbox. rebuild: embed every memory again."""
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how many rows are, and of how many."""
+"""Called with the current step, the rows processed, and their total."""
 
 _BATCH_ROWS: Final = 1_000
 _BATCH_CHARACTERS: Final = 4_000_000
-_MOST_REFUSED: Final = 1_000
-_ANEW: Final = "empty the target with `cmem-server db downgrade base` as its owner, and copy again"
+_MAX_REJECTED: Final = 1_000
+_START_OVER: Final = "empty the target with `cmem-server db downgrade base` as its owner, and copy again"
 
 
 class TableReport(msgspec.Struct, kw_only=True):
-    """What the source has of a table, what this run copied of it, and whether the target now has the same."""
+    """The rows of a table in the source, how many this run copied, and whether source and target are the same."""
 
     rows: int
     hash: str
@@ -45,26 +45,26 @@ class TableReport(msgspec.Struct, kw_only=True):
     same: bool | None = None
 
 
-class Report(msgspec.Struct, kw_only=True, rename="camel"):
-    """What a copy did; `finished_before`: there was nothing left to copy. `replaced` names the first rows only."""
+class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
+    """What a copy did. `finished_before`: nothing was left to copy. `replaced` lists only the first rows."""
 
     dry_run: bool = False
     finished_before: bool = False
     vectors: Vectors
     tables: dict[str, TableReport]
     replaced_rows: int
-    replaced: list[Replaced]
+    replaced: list[ReplacedRow]
     refused: list[str] = []
     faults: list[str] = []
 
     @property
     def ok(self) -> bool:
-        """Say whether the target is whole and holds what the source does, as far as that was looked at."""
+        """Say whether the target is intact and equals the source, as far as they were compared."""
         return not self.refused and not self.faults and all(table.same is not False for table in self.tables.values())
 
 
 def prepare(url: str, server_role: str | None) -> None:
-    """Make an empty database ready to take a copy in, as the role that owns it; let the server's role use it."""
+    """Migrate an empty database, as its owner, and grant the server's role its privileges."""
     require_postgresql(url)
     if migrations.current(url) is None:
         migrations.upgrade(url)
@@ -74,156 +74,160 @@ def prepare(url: str, server_role: str | None) -> None:
 
 
 def require_postgresql(url: str) -> None:
-    """Raise Invalid for an address that is no PostgreSQL's."""
+    """Raise Invalid unless the URL is one of PostgreSQL."""
     if dialect_of(url) != "postgresql":
-        raise Invalid.field("--to", "write it as postgresql+psycopg://OWNER:PASSWORD@HOST/DATABASE")
+        raise Invalid.field("--to", "must have the form postgresql+psycopg://OWNER:PASSWORD@HOST/DATABASE")
 
 
-def rehearse(source: Database, target: Database, *, vectors: Vectors, progress: Progress) -> Report:
-    """Say what a copy would hold and what it would have to replace; the target may still be without any table."""
-    with reader.snapshot(source) as reading:
-        stock = _stock(reading, progress)
-    report = _report(stock, vectors, dry_run=True)
+def rehearse(source: Database, target: Database, *, vectors: Vectors, progress: Progress) -> CopyReport:
+    """Report what would be copied, and which values would have to be replaced. The target may have no tables yet."""
+    with copy_source.snapshot(source) as reading:
+        expected = _fingerprint(reading, progress)
+    report = _report(expected, vectors, dry_run=True)
     if migrations.current(target.url) is not None:
         migrations.require_head(target.url)
-        report.finished_before = _is_finished(target, stock.identity)
+        report.finished_before = _is_finished(target, expected.identity)
     return report
 
 
-def copy(source: Database, target: Database, *, vectors: Vectors, progress: Progress) -> Report:
-    """Copy what is not there yet, then compare all of it. Conflict when the target holds anything else."""
+def copy(source: Database, target: Database, *, vectors: Vectors, progress: Progress) -> CopyReport:
+    """Copy what is missing, then compare everything. Raises Conflict when the target holds anything else."""
     with _only_copy(target):
-        with reader.snapshot(source) as reading:
-            stock = _stock(reading, progress)
-            report = _report(stock, vectors)
-            report.finished_before = _is_finished(target, stock.identity)
+        with copy_source.snapshot(source) as reading:
+            expected = _fingerprint(reading, progress)
+            report = _report(expected, vectors)
+            report.finished_before = _is_finished(target, expected.identity)
             if not report.finished_before:
-                _Run(reading, target, stock, report, progress).all()
-        _verify(target, stock, report, progress)
+                _CopyRun(reading, target, expected, report, progress).run()
+        _verify(target, expected, report, progress)
         return report
 
 
 @contextmanager
 def _only_copy(target: Database) -> Iterator[None]:
-    with target.alone("copy", wait=False) as is_alone:
-        if not is_alone:
+    with target.advisory_lock("copy", wait=False) as is_locked:
+        if not is_locked:
             raise Conflict("Another copy into this database is running.")
         yield
 
 
 def _is_finished(target: Database, identity: str) -> bool:
-    """Say whether this copy was brought to its end before; Conflict when the target holds anything else."""
+    """Say whether this copy was completed before. Raises Conflict when the target holds anything else."""
     with target.read() as connection:
-        begun = place.copied_from(connection)
-        if begun is None and (tables := place.holds_rows(connection)):
-            raise Conflict(f"The target is not empty: it has rows in {', '.join(tables)}. Nothing was touched.")
-        if begun not in (None, identity):
+        copied_identity = copy_target.copied_from(connection)
+        if copied_identity is None and (tables := copy_target.non_empty_tables(connection)):
+            raise Conflict(f"The target is not empty: it has rows in {', '.join(tables)}. Nothing was changed.")
+        if copied_identity not in (None, identity):
             raise Conflict(
                 "The target holds a copy of another database, or of this one as it was before it changed. "
-                f"Nothing was touched; if it may go, {_ANEW}."
+                f"Nothing was changed; to discard it, {_START_OVER}."
             )
-        return place.is_finished(connection)
+        return copy_target.is_finished(connection)
 
 
-def _stock(reading: Connection, progress: Progress) -> Stock:
-    total = sum(reader.count(reading, table) for table in stocks.COUNTED)
-    return stocks.take(reading, _telling(progress, "reading", total))
+def _fingerprint(reading: Connection, progress: Progress) -> Fingerprint:
+    total = sum(copy_source.count(reading, table) for table in fingerprint.COMPARED_TABLES)
+    return fingerprint.compute(reading, _row_counter(progress, "reading", total))
 
 
-def _telling(progress: Progress, what: str, total: int) -> Callable[[int], None]:
+def _row_counter(progress: Progress, what: str, total: int) -> Callable[[int], None]:
     done = 0
 
-    def tell(rows: int) -> None:
+    def report_rows(rows: int) -> None:
         nonlocal done
         done += rows
         progress(what, done, total)
 
-    return tell
+    return report_rows
 
 
-def _report(stock: Stock, vectors: Vectors, *, dry_run: bool = False) -> Report:
-    compared = TABLES if vectors == "rebuild" else stocks.COUNTED
-    digests = {table.name: stock.digests[table.name] for table in compared}
-    return Report(
+def _report(expected: Fingerprint, vectors: Vectors, *, dry_run: bool = False) -> CopyReport:
+    compared = TABLES if vectors == "rebuild" else fingerprint.COMPARED_TABLES
+    checksums = {table.name: expected.checksums[table.name] for table in compared}
+    return CopyReport(
         dry_run=dry_run,
         vectors=vectors,
-        tables={name: TableReport(rows=digest.rows, hash=digest.text) for name, digest in digests.items()},
-        replaced_rows=stock.replaced_rows,
-        replaced=stock.replaced,
+        tables={name: TableReport(rows=checksum.rows, hash=checksum.text) for name, checksum in checksums.items()},
+        replaced_rows=expected.replaced_rows,
+        replaced=expected.replaced,
     )
 
 
-class _Run:
-    """Carries the rows over, batch by batch; each notes with itself how far the copy has come."""
+class _CopyRun:
+    """Copies the rows batch by batch; each batch records the progress in its own transaction."""
 
-    def __init__(self, reading: Connection, target: Database, stock: Stock, report: Report, progress: Progress) -> None:
+    def __init__(
+        self, reading: Connection, target: Database, expected: Fingerprint, report: CopyReport, progress: Progress
+    ) -> None:
         self._reading = reading
         self._target = target
-        self._stock = stock
+        self._fingerprint = expected
         self._report = report
-        self._tell = _telling(progress, "copying", sum(table.rows for table in report.tables.values()))
+        self._report_rows = _row_counter(progress, "copying", sum(table.rows for table in report.tables.values()))
 
-    def all(self) -> None:
+    def run(self) -> None:
         with self._target.write() as connection:
-            place.begin(connection, self._stock.identity)
-            done = place.places(connection)
+            copy_target.begin(connection, self._fingerprint.identity)
+            done = copy_target.copied_rows(connection)
         for step in STEPS:
-            self._step(step, done.get(step.name, 0))
+            self._copy_step(step, done.get(step.name, 0))
         self._finish()
         dialects.of(self._target.dialect).merge_full_text(self._target, lambda: None)
 
-    def _step(self, step: Step, done: int) -> None:
-        self._tell(done if step.where is None else 0)
-        with self._batches(step, behind=done) as batches:
+    def _copy_step(self, step: Step, done: int) -> None:
+        self._report_rows(done if step.where is None else 0)
+        with self._batches(step, offset=done) as batches:
             for batch in batches:
                 done += len(batch)
-                self._put(step, batch, done)
-                self._tell(len(batch) if step.where is None else 0)
+                self._write(step, batch, done)
+                self._report_rows(len(batch) if step.where is None else 0)
 
     @contextmanager
-    def _batches(self, step: Step, *, behind: int = 0) -> Iterator[Iterator[list[Values]]]:
-        fitting = Fitting(step.columns)
-        stream = reader.stream(self._reading, step.table, step.columns, where=step.where, behind=behind)
+    def _batches(self, step: Step, *, offset: int = 0) -> Iterator[Iterator[list[Values]]]:
+        coercer = RowCoercer(step.columns)
+        stream = copy_source.stream(self._reading, step.table, step.columns, where=step.where, offset=offset)
         with closing(stream) as rows:
-            yield _batches(fitting.fit(row)[0] for row in rows)
+            yield _batches(coercer.coerce(row)[0] for row in rows)
 
-    def _put(self, step: Step, batch: Sequence[Values], done: int) -> None:
-        """Write a batch; where something in it is refused, each half for itself, until it is known which row."""
+    def _write(self, step: Step, batch: Sequence[Values], done: int) -> None:
+        """Write a batch; if PostgreSQL rejects it, split it in halves until the rejected row is found."""
         try:
-            with place.writing(self._target) as connection:
-                step.put(connection, batch)
-                place.note(connection, self._stock.identity, step.name, done)
-        except DBAPIError as refusal:
+            with copy_target.writing(self._target) as connection:
+                step.write(connection, batch)
+                copy_target.record_progress(connection, self._fingerprint.identity, step.name, done)
+        except DBAPIError as rejection:
             if len(batch) == 1:
-                self._refuse(step, batch[0], refusal)
+                self._record_rejection(step, batch[0], rejection)
                 return
             middle = len(batch) // 2
-            self._put(step, batch[:middle], done - len(batch) + middle)
-            self._put(step, batch[middle:], done)
+            self._write(step, batch[:middle], done - len(batch) + middle)
+            self._write(step, batch[middle:], done)
         else:
             self._report.tables[step.table.name].copied += len(batch) if step.where is None else 0
 
-    def _refuse(self, step: Step, values: Values, refusal: DBAPIError) -> None:
+    def _record_rejection(self, step: Step, values: Values, rejection: DBAPIError) -> None:
         names = [column.name for column in step.columns]
         key = " ".join(str(values[names.index(column.name)]) for column in step.table.primary_key)
-        self._report.refused.append(f"{step.name} {key}: {str(refusal.orig).splitlines()[0]}")
-        if len(self._report.refused) >= _MOST_REFUSED:
-            raise Conflict(f"PostgreSQL refuses too many rows: {self._report.refused[-1]}")
+        self._report.refused.append(f"{step.name} {key}: {str(rejection.orig).splitlines()[0]}")
+        if len(self._report.refused) >= _MAX_REJECTED:
+            raise Conflict(f"PostgreSQL rejects too many rows, the last one being {self._report.refused[-1]}")
 
     def _finish(self) -> None:
-        """Do what only a whole copy can have, at once."""
-        with place.writing(self._target) as connection:
+        """Copy the outbox and set the sequences, in one transaction, once all rows are copied."""
+        with copy_target.writing(self._target) as connection:
             if self._report.vectors == "keep":
-                place.clear_outbox(connection, but=self._stock.replaced_memories)
-                self._put_outbox(connection)
-            for table in place.NUMBERED:
-                place.number_behind(connection, table.name, reader.highest_given(self._reading, table))
-            place.finish(connection, self._stock.identity)
+                copy_target.clear_outbox(connection, but=self._fingerprint.replaced_memories)
+                self._copy_outbox(connection)
+            for table in copy_target.SEQUENCED_TABLES:
+                copy_target.advance_sequence(
+                    connection, table.name, copy_source.highest_assigned_seq(self._reading, table)
+                )
+            copy_target.finish(connection, self._fingerprint.identity)
 
-    def _put_outbox(self, connection: Connection) -> None:
+    def _copy_outbox(self, connection: Connection) -> None:
         with self._batches(OUTBOX) as batches:
             for batch in batches:
-                OUTBOX.put(connection, batch)
+                OUTBOX.write(connection, batch)
                 self._report.tables[OUTBOX.name].copied += len(batch)
 
 
@@ -240,18 +244,20 @@ def _batches(rows: Iterable[Values]) -> Iterator[list[Values]]:
         yield batch
 
 
-def _verify(target: Database, stock: Stock, report: Report, progress: Progress) -> None:
-    """Compare the digests of both sides, and let the target say whether it is whole."""
-    tell = _telling(progress, "verifying", stock.rows)
-    left_out = set(stock.replaced_memories)
-    with reader.snapshot(target) as connection:
+def _verify(target: Database, expected: Fingerprint, report: CopyReport, progress: Progress) -> None:
+    """Compare the checksums of both databases, and check the consistency of the target."""
+    report_rows = _row_counter(progress, "verifying", expected.rows)
+    ignored = set(expected.replaced_memories)
+    with copy_source.snapshot(target) as connection:
         for name, table in report.tables.items():
-            if name != vector_outbox.name or not report.finished_before:  # later it is worked off by the servers
-                arrived = stocks.digest(connection, metadata.tables[name], tell, but=left_out)
-                table.same = arrived == stock.digests[name]
+            if name != vector_outbox.name or not report.finished_before:  # after a copy, the servers process it
+                actual = fingerprint.table_checksum(connection, metadata.tables[name], report_rows, but=ignored)
+                table.same = actual == expected.checksums[name]
         if not report.finished_before:
-            report.faults += place.derived_faults(connection, all_enqueued=report.vectors == "rebuild")
-    progress("checking", stock.rows, stock.rows)
+            report.faults += copy_target.find_derived_faults(connection, all_enqueued=report.vectors == "rebuild")
+    progress("checking", expected.rows, expected.rows)
     report.faults += fulltext_check.faults(target)
     if report.finished_before and not report.ok:
-        report.faults.append("The copy had come to its end before: what differs was refused then, or written since.")
+        report.faults.append(
+            "The copy was completed before: what differs was rejected then, or has been written since."
+        )

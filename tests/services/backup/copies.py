@@ -1,11 +1,11 @@
-"""What the tests of copying have in common: sources with rows in them, and what is compared."""
+"""Shared by the tests of copying: sources with rows, and what is compared."""
 
 import pytest
 from sqlalchemy import select
 
 from app.caller import EVERYTHING, Caller, server_owner
 from app.services.backup import copy_to_postgresql
-from app.services.backup.copy_to_postgresql import Report, Vectors
+from app.services.backup.copy_to_postgresql import CopyReport, Vectors
 from app.services.identity import teams
 from app.services.memories import memories
 from app.services.operations import jobs
@@ -23,12 +23,12 @@ def new_team(database: Database, name: str) -> Caller:
         return server_owner().within(teams.create(connection, server_owner(), name=name).id)
 
 
-def copy(source: Database, target: Database, vectors: Vectors = "rebuild") -> Report:
+def copy(source: Database, target: Database, vectors: Vectors = "rebuild") -> CopyReport:
     return copy_to_postgresql.copy(source, target, vectors=vectors, progress=lambda what, done, total: None)
 
 
 def copy_until(source: Database, target: Database, rows: int) -> None:
-    """Copy that many rows at least, and be interrupted."""
+    """Copy at least that many rows, then interrupt."""
 
     def interrupt(what: str, done: int, total: int) -> None:
         if what == "copying" and done >= rows:
@@ -38,12 +38,12 @@ def copy_until(source: Database, target: Database, rows: int) -> None:
         copy_to_postgresql.copy(source, target, vectors="rebuild", progress=interrupt)
 
 
-def copied(report: Report) -> dict[str, int]:
+def copied(report: CopyReport) -> dict[str, int]:
     return {name: table.copied for name, table in report.tables.items() if table.copied}
 
 
 def contents(database: Database) -> dict[str, list[tuple]]:
-    """All rows of all tables that are copied, without the help of what copies and compares them."""
+    """Return all rows of all copied tables, read independently of the code under test."""
     with database.read() as connection:
         return {
             table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr) for table in TABLES
@@ -52,28 +52,28 @@ def contents(database: Database) -> dict[str, list[tuple]]:
 
 def exported(database: Database, caller: Caller) -> bytes:
     with database.read() as connection:
-        wanted = exporting.chosen(connection, caller, None)
-    return b"".join(exporting.chunks(database, caller, wanted))
+        selected = exporting.select_projects(connection, caller, None)
+    return b"".join(exporting.chunks(database, caller, selected))
 
 
 def outbox(database: Database) -> list[tuple]:
     table = models.vector_outbox.c
     with database.read() as connection:
-        found = select(table.memory_id, table.operation, table.version, table.failed).order_by(table.memory_id)
-        return [tuple(row) for row in connection.execute(found)]
+        statement = select(table.memory_id, table.operation, table.version, table.failed).order_by(table.memory_id)
+        return [tuple(row) for row in connection.execute(statement)]
 
 
 def remember(database: Database, caller: Caller, count: int) -> list[str]:
-    """Make a project with so many memories, and return their ids."""
+    """Create a project with this many memories; return their ids."""
     with database.write() as connection:
         project = projects.create(connection, caller, name="p")
         standard = {"project_id": project.id, "kind": "manual", "type": "manual"}
         texts = (f"lighthouse keeper {number}" for number in range(count))
-        return [memories.add(connection, caller, memories.NewMemory(**standard, text=each))[0].id for each in texts]
+        return [memories.add(connection, caller, memories.NewMemory(**standard, text=each)).memory.id for each in texts]
 
 
 def remember_many(database: Database, caller: Caller, count: int) -> None:
-    """Put a memory there so many times, past the services, which would take long; leave nobody connected."""
+    """Insert a memory this many times, bypassing the services, which would be slow; close all connections."""
     remember(database, caller, 1)
     with database.write() as connection:
         [row] = connection.execute(select(models.memory_items)).mappings().all()
@@ -83,7 +83,7 @@ def remember_many(database: Database, caller: Caller, count: int) -> None:
 
 
 def fill_every_table(database: Database, caller: Caller) -> None:
-    """Leave no table without a row."""
+    """Insert at least one row into every table."""
     everything.fill(database, caller, rows=200)
     make_key(database, caller, scopes=(EVERYTHING,), name="ключ")
     month = {"key_id": "k", "count": 7}

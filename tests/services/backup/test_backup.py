@@ -1,4 +1,4 @@
-"""Backups hold what was acknowledged, restores are whole or did not happen."""
+"""Backups hold every acknowledged row, and restores are complete or do not happen."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ import pytest
 from app.caller import Caller, server_owner
 from app.errors import Conflict
 from app.services.backup import backup
-from app.services.backup.backup import Place
+from app.services.backup.backup import DataLocation
 from app.services.identity import teams
 from app.services.memories import memories
 from app.services.operations import fulltext_check
@@ -29,34 +29,34 @@ from app.store.database import Database
 from app.vectors.chroma.folder import FolderLock
 from tests import ROOT
 from tests.conftest import Server, Tenant, client
-from tests.stores import Stores, of_folder
+from tests.databases import Databases, database_url
 
 WORD = "lighthouse"
 
 
 @pytest.fixture
-def place(stores: Stores, database: Database, tmp_path: Path) -> Place:
+def location(databases: Databases, database: Database, tmp_path: Path) -> DataLocation:
     """The data of a server with 300 memories."""
     with database.write() as connection:
         caller = server_owner().within(teams.create(connection, server_owner(), name="a").id)
         project_id = projects.create(connection, caller, name="p").id
     remember(database, caller, project_id, range(300))
     database.close()
-    return place_of(stores, tmp_path)
+    return location_of(databases, tmp_path)
 
 
 @pytest.fixture
-def elsewhere(stores: Stores, tmp_path: Path) -> Iterator[Place]:
-    """The place of another server, which has no data yet."""
+def elsewhere(databases: Databases, tmp_path: Path) -> Iterator[DataLocation]:
+    """The data location of another server, which has no data yet."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    with of_folder(stores, folder):
-        yield place_of(stores, folder)
+    with database_url(databases, folder):
+        yield location_of(databases, folder)
 
 
-def place_of(stores: Stores, folder: Path) -> Place:
-    settings = Settings(_env_file=None, data_dir=folder, **stores.settings(folder))  # type: ignore[call-arg, arg-type]
-    return Place(settings.owner_database_url, folder / "chroma", settings.resolved_database_url)
+def location_of(databases: Databases, folder: Path) -> DataLocation:
+    settings = Settings(_env_file=None, data_dir=folder, **databases.settings(folder))  # type: ignore[call-arg, arg-type]
+    return DataLocation(settings.owner_database_url, folder / "chroma", settings.resolved_database_url)
 
 
 def remember(database: Database, caller: Caller, project_id: str, numbers: range) -> None:
@@ -66,27 +66,29 @@ def remember(database: Database, caller: Caller, project_id: str, numbers: range
             memories.add(connection, caller, new)
 
 
-def write(place: Place, to: Path, **options: bool) -> backup.Manifest:
-    return backup.write(place, to, with_vectors=options.get("with_vectors", False), progress=lambda done, total: None)
+def write(location: DataLocation, to: Path, **options: bool) -> backup.Manifest:
+    return backup.write(
+        location, to, with_vectors=options.get("with_vectors", False), progress=lambda done, total: None
+    )
 
 
-def restore(from_: Path, place: Place) -> None:
-    backup.restore(from_, place, progress=lambda step: None)
+def restore(from_: Path, location: DataLocation) -> None:
+    backup.restore(from_, location, progress=lambda step: None)
 
 
-def texts(place: Place) -> list[str]:
-    with closing(Database(place.server_url)) as database, database.read() as connection:
+def texts(location: DataLocation) -> list[str]:
+    with closing(Database(location.server_url)) as database, database.read() as connection:
         return list(connection.exec_driver_sql("SELECT text FROM memory_items ORDER BY seq").scalars())
 
 
-def lose_most(place: Place) -> None:
-    with closing(Database(place.server_url)) as database, database.write() as connection:
+def lose_most(location: DataLocation) -> None:
+    with closing(Database(location.server_url)) as database, database.write() as connection:
         connection.exec_driver_sql("DELETE FROM memory_items WHERE seq > 100")
 
 
-def test_a_backup_is_private_and_says_what_it_holds(place: Place, tmp_path: Path):
-    """Only its owner may read it; the manifest counts its rows."""
-    manifest = write(place, tmp_path / "b.db")
+def test_backup_is_private_and_counts_its_rows(location: DataLocation, tmp_path: Path):
+    """Only its owner may read it; the manifest has the row counts."""
+    manifest = write(location, tmp_path / "b.db")
 
     assert manifest.rows["memory_items"] == 300
     for path in (tmp_path / "b.db", backup.manifest_of(tmp_path / "b.db")):
@@ -94,61 +96,61 @@ def test_a_backup_is_private_and_says_what_it_holds(place: Place, tmp_path: Path
     assert sorted(path.name for path in tmp_path.glob("b.db*")) == ["b.db", "b.db.manifest.json"]
 
 
-def test_a_restored_server_is_as_it_was(place: Place, database: Database, tmp_path: Path):
-    """What was written after the backup is gone, what stood then is there and is found."""
-    write(place, tmp_path / "b.db")
-    lose_most(place)
+def test_restored_server_is_as_it_was(location: DataLocation, database: Database, tmp_path: Path):
+    """Later writes are gone, and everything from before is there and is found."""
+    write(location, tmp_path / "b.db")
+    lose_most(location)
 
-    restore(tmp_path / "b.db", place)
+    restore(tmp_path / "b.db", location)
 
-    assert len(texts(place)) == 300
+    assert len(texts(location)) == 300
     assert fulltext_check.faults(database) == []
     assert list(tmp_path.glob("*restor*")) == []
 
 
 @pytest.mark.sqlite
-def test_a_restored_file_is_private(place: Place, database: Database, tmp_path: Path):
-    """As the one was that it replaces."""
-    write(place, tmp_path / "b.db")
-    restore(tmp_path / "b.db", place)
+def test_restored_file_is_private(location: DataLocation, database: Database, tmp_path: Path):
+    """Like the one that it replaces."""
+    write(location, tmp_path / "b.db")
+    restore(tmp_path / "b.db", location)
 
     assert database.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_restored_server_goes_on(place: Place, database: Database, tmp_path: Path):
-    """Its role may write, and what is written is numbered and indexed behind what was there."""
-    write(place, tmp_path / "b.db")
-    restore(tmp_path / "b.db", place)
+def test_restored_server_accepts_writes(location: DataLocation, database: Database, tmp_path: Path):
+    """Its role may write, and new memories are numbered and indexed after the restored ones."""
+    write(location, tmp_path / "b.db")
+    restore(tmp_path / "b.db", location)
     with database.read() as connection:
         team_id, project_id = connection.exec_driver_sql("SELECT team_id, id FROM projects").one()
 
     remember(database, server_owner().within(team_id), project_id, range(300, 310))
 
-    assert texts(place)[300:] == [f"{WORD} {number}" for number in range(300, 310)]
+    assert texts(location)[300:] == [f"{WORD} {number}" for number in range(300, 310)]
     assert fulltext_check.faults(database) == []
 
 
 @pytest.mark.sqlite
-def test_a_stale_log_beside_the_database_is_not_replayed(place: Place, database: Database, tmp_path: Path):
-    """The -wal of the old database belongs to it alone."""
-    write(place, tmp_path / "b.db")
+def test_stale_wal_is_not_replayed(location: DataLocation, database: Database, tmp_path: Path):
+    """The -wal file of the old database is discarded with it."""
+    write(location, tmp_path / "b.db")
     log = database.path.with_name("cmem.db-wal")
-    with closing(sqlite3.connect(database.path)) as open_still:
-        open_still.execute("DELETE FROM memory_items")
-        open_still.commit()
+    with closing(sqlite3.connect(database.path)) as still_open:
+        still_open.execute("DELETE FROM memory_items")
+        still_open.commit()
         stale = log.read_bytes()
     database.close()
     log.write_bytes(stale)
 
-    restore(tmp_path / "b.db", place)
+    restore(tmp_path / "b.db", location)
 
-    assert len(texts(place)) == 300
+    assert len(texts(location)) == 300
 
 
-def test_every_row_acknowledged_before_a_backup_is_in_it(
-    server: Server, team: Tenant, elsewhere: Place, tmp_path: Path
+def test_backup_has_every_row_that_was_acknowledged_before(
+    server: Server, team: Tenant, elsewhere: DataLocation, tmp_path: Path
 ):
-    """Sixteen clients write meanwhile; the copy is of one moment, and whole."""
+    """Sixteen clients write meanwhile; the copy is a consistent snapshot."""
     acknowledged: list[str] = []
     stop = threading.Event()
 
@@ -166,8 +168,8 @@ def test_every_row_acknowledged_before_a_backup_is_in_it(
             stop.wait(0.01)
         before = set(acknowledged)
         served = server.settings
-        place = Place(served.owner_database_url, tmp_path / "chroma", served.resolved_database_url)
-        write(place, tmp_path / "backup.db")
+        location = DataLocation(served.owner_database_url, tmp_path / "chroma", served.resolved_database_url)
+        write(location, tmp_path / "backup.db")
         stop.set()
     for writer in writers:
         writer.result()
@@ -207,15 +209,17 @@ def other_file(path: Path) -> None:
     "harm",
     [flip_a_byte, cut_short, other_file, without_manifest(cut_short), without_manifest(other_file)],
 )
-def test_a_damaged_backup_is_refused_and_the_data_stay(place: Place, tmp_path: Path, harm: Callable[[Path], None]):
+def test_damaged_backup_is_rejected_and_the_data_kept(
+    location: DataLocation, tmp_path: Path, harm: Callable[[Path], None]
+):
     """Nothing is touched before the new file has passed its checks."""
-    write(place, tmp_path / "b.db")
+    write(location, tmp_path / "b.db")
     harm(tmp_path / "b.db")
 
     with pytest.raises(BackupError):
-        restore(tmp_path / "b.db", place)
+        restore(tmp_path / "b.db", location)
 
-    assert len(texts(place)) == 300
+    assert len(texts(location)) == 300
 
 
 def lose_full_text(url: str) -> None:
@@ -224,109 +228,113 @@ def lose_full_text(url: str) -> None:
         connection.exec_driver_sql(f"DELETE FROM {table}")
 
 
-def test_what_is_not_whole_is_not_backed_up(place: Place, tmp_path: Path):
-    """Full text that has drifted would be found out by the restore, when it is too late."""
-    lose_full_text(place.url)
+def test_damaged_database_is_not_backed_up(location: DataLocation, tmp_path: Path):
+    """Otherwise the restore would find that full text has drifted, when it is too late."""
+    lose_full_text(location.url)
 
     with pytest.raises(BackupError, match="full text differs"):
-        write(place, tmp_path / "b.db")
+        write(location, tmp_path / "b.db")
 
     assert not (tmp_path / "b.db").exists()
 
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("has_manifest", [True, False])
-def test_a_backup_whose_full_text_was_lost_is_refused(place: Place, tmp_path: Path, has_manifest: bool):
-    """Also by itself."""
-    write(place, tmp_path / "b.db")
+def test_backup_without_its_full_text_is_rejected(location: DataLocation, tmp_path: Path, has_manifest: bool):
+    """Even without a manifest."""
+    write(location, tmp_path / "b.db")
     lose_full_text(f"sqlite:///{tmp_path / 'b.db'}")
     if not has_manifest:
         backup.manifest_of(tmp_path / "b.db").unlink()
 
     with pytest.raises(BackupError):
-        restore(tmp_path / "b.db", place)
+        restore(tmp_path / "b.db", location)
 
-    assert len(texts(place)) == 300
+    assert len(texts(location)) == 300
 
 
-def test_a_backup_of_another_kind_of_database_is_refused(place: Place, tmp_path: Path):
-    """The line says which it is."""
-    manifest = write(place, tmp_path / "b.db")
+def test_backup_of_another_dialect_is_rejected(location: DataLocation, tmp_path: Path):
+    """The error names both dialects."""
+    manifest = write(location, tmp_path / "b.db")
     other = "sqlite" if manifest.dialect == "postgresql" else "postgresql"
     of_other = msgspec.json.encode(msgspec.structs.replace(manifest, dialect=other))
     backup.manifest_of(tmp_path / "b.db").write_bytes(of_other)
 
-    with pytest.raises(BackupError, match=f"b.db is a backup of {other}, the database is {place.dialect}"):
-        restore(tmp_path / "b.db", place)
+    with pytest.raises(BackupError, match=f"b.db is a backup of {other}, the database is {location.dialect}"):
+        restore(tmp_path / "b.db", location)
 
 
-def test_a_restore_that_fails_its_last_check_leaves_the_data(place: Place, tmp_path: Path, monkeypatch):
-    """The old ones were kept until then."""
-    write(place, tmp_path / "b.db")
-    lose_most(place)
-    place.vectors.mkdir()
-    lock = FolderLock(place.vectors.with_name("chroma.lock"), owner_name="a server")
+def test_restore_that_fails_its_last_check_keeps_the_data(location: DataLocation, tmp_path: Path, monkeypatch):
+    """The old data is kept until then."""
+    write(location, tmp_path / "b.db")
+    lose_most(location)
+    location.vectors.mkdir()
+    lock = FolderLock(location.vectors.with_name("chroma.lock"), owner_name="a server")
     lock.acquire()
 
     with pytest.raises(BackupError, match="Stop it"):
-        restore(tmp_path / "b.db", place)
+        restore(tmp_path / "b.db", location)
     lock.release()
 
-    assert len(texts(place)) == 100
-    restore(tmp_path / "b.db", place)
-    assert len(texts(place)) == 300
+    assert len(texts(location)) == 100
+    restore(tmp_path / "b.db", location)
+    assert len(texts(location)) == 300
 
 
-def test_a_restore_is_refused_while_anybody_uses_the_data(place: Place, tmp_path: Path):
-    """A server, or another command."""
-    write(place, tmp_path / "b.db")
+def test_restore_is_rejected_while_the_data_is_in_use(location: DataLocation, tmp_path: Path):
+    """By a server or another command."""
+    write(location, tmp_path / "b.db")
 
-    with usage_lock.using(place.url), pytest.raises(Conflict, match="stop it first"):
-        restore(tmp_path / "b.db", place)
+    with usage_lock.shared(location.url), pytest.raises(Conflict, match="stop it first"):
+        restore(tmp_path / "b.db", location)
 
 
-def test_nobody_begins_to_use_data_that_are_being_restored(place: Place):
-    """A server that starts meanwhile would hold the old file."""
-    with usage_lock.alone(place.url), pytest.raises(Conflict, match="being restored"), usage_lock.using(place.url):
+def test_data_cannot_be_used_during_a_restore(location: DataLocation):
+    """A server that starts meanwhile would open the old file."""
+    with (
+        usage_lock.exclusive(location.url),
+        pytest.raises(Conflict, match="being restored"),
+        usage_lock.shared(location.url),
+    ):
         pass
 
 
-def test_vectors_come_along_on_request(place: Place, tmp_path: Path):
-    """And are as private as the rest; without them the old ones go, because they would be of other memories."""
-    place.vectors.mkdir()
-    (place.vectors / "index").write_text("vectors")
-    write(place, tmp_path / "b.db", with_vectors=True)
-    write(place, tmp_path / "c.db")
-    (place.vectors / "index").write_text("later vectors")
+def test_vectors_are_included_on_request(location: DataLocation, tmp_path: Path):
+    """They are as private as the rest; without them the old ones are deleted, as they belong to other memories."""
+    location.vectors.mkdir()
+    (location.vectors / "index").write_text("vectors")
+    write(location, tmp_path / "b.db", with_vectors=True)
+    write(location, tmp_path / "c.db")
+    (location.vectors / "index").write_text("later vectors")
 
-    restore(tmp_path / "b.db", place)
-    assert (place.vectors / "index").read_text() == "vectors"
+    restore(tmp_path / "b.db", location)
+    assert (location.vectors / "index").read_text() == "vectors"
     assert backup.vectors_of(tmp_path / "b.db").stat().st_mode & 0o777 == 0o600
 
-    restore(tmp_path / "c.db", place)
-    assert not place.vectors.exists()
+    restore(tmp_path / "c.db", location)
+    assert not location.vectors.exists()
 
 
-@pytest.mark.parametrize("step", ["checking the backup", "putting it in place", "checking it in place"])
-def test_a_killed_restore_leaves_whole_data_and_ends_well_the_next_time(place: Place, tmp_path: Path, step: str):
-    """kill -9 at any step: what stands is the old or the new, and running it again gives the new."""
-    write(place, tmp_path / "b.db")
-    lose_most(place)
+@pytest.mark.parametrize("step", ["checking the backup", "replacing the data", "checking the restored data"])
+def test_killed_restore_leaves_complete_data_and_can_be_repeated(location: DataLocation, tmp_path: Path, step: str):
+    """kill -9 at any step leaves the old or the new data, and running it again gives the new."""
+    write(location, tmp_path / "b.db")
+    lose_most(location)
     script = (
-        "import os, sys; from pathlib import Path; from app.services import backup\n"
+        "import os, sys; from pathlib import Path; from app.services.backup import backup\n"
         "backup_file, step, url, vectors, server_url = sys.argv[1:]\n"
-        "place = backup.Place(url, Path(vectors), server_url)\n"
+        "location = backup.DataLocation(url, Path(vectors), server_url)\n"
         "die = lambda at: at == step and os.kill(os.getpid(), 9)\n"
-        "backup.restore(Path(backup_file), place, progress=die)"
+        "backup.restore(Path(backup_file), location, progress=die)"
     )
-    addresses = [place.url, str(place.vectors), place.server_url]
+    addresses = [location.url, str(location.vectors), location.server_url]
     arguments = [sys.executable, "-c", script, str(tmp_path / "b.db"), step, *addresses]
-    surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
-    died = subprocess.run(arguments, env=surroundings, timeout=60)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    died = subprocess.run(arguments, env=environment, timeout=60)
 
     assert died.returncode == -signal.SIGKILL
-    assert len(texts(place)) in (100, 300)
+    assert len(texts(location)) in (100, 300)
 
-    restore(tmp_path / "b.db", place)
-    assert len(texts(place)) == 300
+    restore(tmp_path / "b.db", location)
+    assert len(texts(location)) == 300
     assert list(tmp_path.glob("*restor*")) == []

@@ -1,4 +1,4 @@
-"""Restoring on PostgreSQL: into an empty database, beside what is not ours, and killed in the midst of it."""
+"""Restoring on PostgreSQL: into an empty database, next to foreign objects, and when killed halfway."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ import pytest
 
 from app.caller import server_owner
 from app.errors import Conflict
-from app.services.backup.backup import Place
+from app.services.backup.backup import DataLocation
 from app.services.identity import teams
 from app.services.operations import fulltext_check
 from app.services.projects import projects
@@ -30,18 +30,18 @@ from tests.services.backup.test_backup import lose_most, remember, restore, text
 MEMORIES: Final = 1_000
 _numbers: Final = itertools.count()
 
-MakePlace = Callable[..., Place]
+MakeLocation = Callable[..., DataLocation]
 
 
 @pytest.fixture
-def make(cluster: Cluster, tmp_path: Path) -> Iterator[MakePlace]:
-    """Make databases that hold nothing, not even tables, or what a template holds."""
+def make(cluster: Cluster, tmp_path: Path) -> Iterator[MakeLocation]:
+    """Create databases that are empty, without any table, or copies of a template."""
     made = []
 
-    def made_of(template: str = "template0") -> Place:
+    def made_of(template: str = "template0") -> DataLocation:
         made.append(f"restoring_{next(_numbers)}")
         cluster.create(made[-1], template)
-        return Place(cluster.url(OWNER, made[-1]), tmp_path / "chroma", cluster.url(SERVER, made[-1]))
+        return DataLocation(cluster.url(OWNER, made[-1]), tmp_path / "chroma", cluster.url(SERVER, made[-1]))
 
     yield made_of
     for name in made:
@@ -66,130 +66,131 @@ def template(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture
-def place(template: str, make: MakePlace) -> Place:
+def location(template: str, make: MakeLocation) -> DataLocation:
     """The data of a server with 1,000 memories."""
     return make(template)
 
 
-def asked(place: Place, statement: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(place.url.replace("+psycopg", ""), autocommit=True) as connection:
+def asked(location: DataLocation, statement: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(location.url.replace("+psycopg", ""), autocommit=True) as connection:
         cursor = connection.execute(statement.encode())
         return cursor.fetchall() if cursor.description else []
 
 
-def test_an_empty_database_is_filled(place: Place, make: MakePlace, tmp_path: Path):
-    """Tables, rights and all: there is nothing to prepare but the roles."""
-    write(place, tmp_path / "b.dump")
+def test_empty_database_is_filled(location: DataLocation, make: MakeLocation, tmp_path: Path):
+    """Tables and privileges included: only the roles have to exist."""
+    write(location, tmp_path / "b.dump")
     elsewhere = make()
 
     restore(tmp_path / "b.dump", elsewhere)
 
-    assert texts(elsewhere) == texts(place)
+    assert texts(elsewhere) == texts(location)
     with closing(Database(elsewhere.url)) as database:
         assert fulltext_check.faults(database) == []
 
 
-def test_an_empty_database_is_not_backed_up(make: MakePlace, tmp_path: Path):
-    """It would look like a backup."""
-    with pytest.raises(BackupError, match="holds nothing of cmem-server"):
+def test_empty_database_is_not_backed_up(make: MakeLocation, tmp_path: Path):
+    """The file would look like a backup."""
+    with pytest.raises(BackupError, match="not a database of cmem-server"):
         write(make(), tmp_path / "b.dump")
 
 
-def test_a_server_that_lost_its_lock_is_seen(place: Place, tmp_path: Path):
-    """It went with the connection that held it, when PostgreSQL was restarted; the others were made again."""
-    write(place, tmp_path / "b.dump")
-    with closing(Database(place.server_url)) as served:
+def test_server_that_lost_its_lock_is_detected(location: DataLocation, tmp_path: Path):
+    """The lock was lost with its connection when PostgreSQL restarted; the other connections were re-established."""
+    write(location, tmp_path / "b.dump")
+    with closing(Database(location.server_url)) as served:
         with served.read() as connection:
             connection.exec_driver_sql("SELECT 1")
 
         with pytest.raises(Conflict, match="stop it first"):
-            restore(tmp_path / "b.dump", place)
+            restore(tmp_path / "b.dump", location)
 
-    restore(tmp_path / "b.dump", place)
-
-
-def test_what_is_not_ours_stays(place: Place, tmp_path: Path):
-    """What others made meanwhile beside our tables is left alone."""
-    write(place, tmp_path / "b.dump")
-    asked(place, "CREATE TABLE strange AS SELECT 1 AS answer")
-
-    restore(tmp_path / "b.dump", place)
-
-    assert asked(place, "SELECT answer FROM strange") == [(1,)]
-    assert len(texts(place)) == MEMORIES
+    restore(tmp_path / "b.dump", location)
 
 
-def test_a_restore_that_would_touch_what_is_not_ours_is_refused(place: Place, tmp_path: Path):
-    """It came into the backup with the rest of the schema; nothing is lost."""
-    asked(place, "CREATE TABLE strange AS SELECT 1 AS answer")
-    write(place, tmp_path / "b.dump")
-    asked(place, "UPDATE strange SET answer = 2")
+def test_foreign_objects_are_kept(location: DataLocation, tmp_path: Path):
+    """Whatever others created next to our tables meanwhile."""
+    write(location, tmp_path / "b.dump")
+    asked(location, "CREATE TABLE strange AS SELECT 1 AS answer")
+
+    restore(tmp_path / "b.dump", location)
+
+    assert asked(location, "SELECT answer FROM strange") == [(1,)]
+    assert len(texts(location)) == MEMORIES
+
+
+def test_restore_that_would_touch_foreign_objects_is_rejected(location: DataLocation, tmp_path: Path):
+    """They are in the backup with the rest of the schema; nothing is lost."""
+    asked(location, "CREATE TABLE strange AS SELECT 1 AS answer")
+    write(location, tmp_path / "b.dump")
+    asked(location, "UPDATE strange SET answer = 2")
 
     with pytest.raises(BackupError, match='"strange" already exists'):
-        restore(tmp_path / "b.dump", place)
+        restore(tmp_path / "b.dump", location)
 
-    assert asked(place, "SELECT answer FROM strange") == [(2,)]
-    assert len(texts(place)) == MEMORIES
+    assert asked(location, "SELECT answer FROM strange") == [(2,)]
+    assert len(texts(location)) == MEMORIES
 
 
-def test_what_was_altered_is_as_installed_afterwards(place: Place, tmp_path: Path):
-    """A backup brings back what somebody lost before it was written."""
-    asked(place, "DROP TRIGGER trg_memory_items_outbox_insert ON memory_items")
-    asked(place, "DROP FUNCTION trg_audit_log_update CASCADE")
-    write(place, tmp_path / "b.dump")
+def test_altered_objects_are_as_installed_afterwards(location: DataLocation, tmp_path: Path):
+    """Even if they were lost before the backup was written."""
+    asked(location, "DROP TRIGGER trg_memory_items_outbox_insert ON memory_items")
+    asked(location, "DROP FUNCTION trg_audit_log_update CASCADE")
+    write(location, tmp_path / "b.dump")
 
-    restore(tmp_path / "b.dump", place)
+    restore(tmp_path / "b.dump", location)
 
-    with closing(Database(place.url)) as database:
+    with closing(Database(location.url)) as database:
         assert fulltext_check.faults(database) == []
 
 
-def test_a_table_that_shows_no_rows_is_not_backed_up(place: Place, tmp_path: Path):
-    """Without its policy it looks empty, to `pg_dump` too."""
-    asked(place, "DROP POLICY tenant ON projects")
+def test_table_that_hides_its_rows_is_not_backed_up(location: DataLocation, tmp_path: Path):
+    """Without its policy it looks empty, to `pg_dump` as well."""
+    asked(location, "DROP POLICY tenant ON projects")
 
     with pytest.raises(BackupError, match="policy tenant on projects is not as installed"):
-        write(place, tmp_path / "b.dump")
+        write(location, tmp_path / "b.dump")
 
 
-def test_an_older_backup_is_brought_to_head(place: Place, tmp_path: Path):
+def test_older_backup_is_migrated_to_head(location: DataLocation, tmp_path: Path):
     """In the same transaction."""
-    migrations.downgrade(place.url, "0002")
-    manifest = write(place, tmp_path / "b.dump")
-    migrations.upgrade(place.url)
+    migrations.downgrade(location.url, "0002")
+    manifest = write(location, tmp_path / "b.dump")
+    migrations.upgrade(location.url)
 
-    restore(tmp_path / "b.dump", place)
+    restore(tmp_path / "b.dump", location)
 
-    assert (manifest.revision, migrations.current(place.url)) == ("0002", migrations.head())
-    with closing(Database(place.url)) as database:
+    assert (manifest.revision, migrations.current(location.url)) == ("0002", migrations.head())
+    with closing(Database(location.url)) as database:
         assert fulltext_check.faults(database) == []
 
 
 @pytest.mark.parametrize("at", ["DROP TABLE", "COPY public.memory_items ", "ADD CONSTRAINT", "ANALYZE", "GRANT"])
-def test_killed_in_the_midst_of_it_nothing_has_happened(place: Place, tmp_path: Path, at: str):
-    """Also after most of its statements; run again, it ends well."""
-    write(place, tmp_path / "b.dump")
-    lose_most(place)
+def test_killed_restore_changes_nothing(location: DataLocation, tmp_path: Path, at: str):
+    """Even after most of its statements; running it again completes it."""
+    write(location, tmp_path / "b.dump")
+    lose_most(location)
     script = (
-        "import sys; from pathlib import Path; from app.services import backup\n"
+        "import sys; from pathlib import Path; from app.services.backup import backup\n"
         "backup_file, url, vectors, server_url = sys.argv[1:]\n"
-        "backup.restore(Path(backup_file), backup.Place(url, Path(vectors), server_url), progress=lambda step: None)"
+        "location = backup.DataLocation(url, Path(vectors), server_url)\n"
+        "backup.restore(Path(backup_file), location, progress=lambda step: None)"
     )
-    addresses = [place.url, str(place.vectors), place.server_url]
+    addresses = [location.url, str(location.vectors), location.server_url]
     with subprocess.Popen([sys.executable, "-c", script, tmp_path / "b.dump", *addresses], cwd=ROOT) as restoring:
-        wait_for(place, at)
+        wait_for(location, at)
         os.kill(restoring.pid, signal.SIGKILL)
 
     assert restoring.returncode == -signal.SIGKILL
-    assert len(texts(place)) == 100
-    restore(tmp_path / "b.dump", place)
-    assert len(texts(place)) == MEMORIES
+    assert len(texts(location)) == 100
+    restore(tmp_path / "b.dump", location)
+    assert len(texts(location)) == MEMORIES
 
 
-def wait_for(place: Place, statement: str) -> None:
-    """Wait until a statement is at work, or was the last one."""
+def wait_for(location: DataLocation, statement: str) -> None:
+    """Wait until a statement is running, or was the last one."""
     seen = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE %s"
     give_up_at = time.monotonic() + 60
-    with psycopg.connect(place.url.replace("+psycopg", ""), autocommit=True) as connection:
+    with psycopg.connect(location.url.replace("+psycopg", ""), autocommit=True) as connection:
         while connection.execute(seen, [f"%{statement}%"]).fetchone() == (0,):
             assert time.monotonic() < give_up_at, f"{statement} was never seen"

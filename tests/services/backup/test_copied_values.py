@@ -1,4 +1,4 @@
-"""What old rows hold and PostgreSQL cannot keep is replaced or left out, and named: nothing is lost in silence."""
+"""Values of old rows that PostgreSQL cannot store are replaced or left out, and always reported."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,7 +14,7 @@ from tests.store.raw_writer import RawWriter
 
 @pytest.fixture
 def raw(database: Database) -> Iterator[RawWriter]:
-    """Another program that writes into the source, with a team, a project and a session."""
+    """Another program that writes to the source, which has a team, a project and a session."""
     with closing(RawWriter(database.path)) as writer:
         writer.insert("teams", id="t")
         writer.insert("projects", id="p", team_id="t")
@@ -23,8 +23,10 @@ def raw(database: Database) -> Iterator[RawWriter]:
 
 
 @pytest.mark.sqlite
-def test_what_postgresql_cannot_keep_is_replaced_and_named(database: Database, raw: RawWriter, target: Database):
-    """NUL, bytes that are no UTF-8, a text in a column of numbers: the row arrives, and the report says so."""
+def test_values_that_postgresql_cannot_store_are_replaced_and_reported(
+    database: Database, raw: RawWriter, target: Database
+):
+    """NUL, invalid UTF-8, text in an integer column: the row is copied, and the report lists it."""
     place = {"team_id": "t", "project_id": "p"}
     raw.insert("memory_items", **place, id="nul", text="be\0fore", superseded_by=None)
     raw.insert("memory_items", **place, id="surrogate")
@@ -52,8 +54,8 @@ def test_what_postgresql_cannot_keep_is_replaced_and_named(database: Database, r
 
 
 @pytest.mark.sqlite
-def test_damaged_json_arrives_as_it_is(database: Database, raw: RawWriter, target: Database):
-    """It is a text; reading it gives the empty value, as before."""
+def test_damaged_json_is_copied_as_it_is(database: Database, raw: RawWriter, target: Database):
+    """It is stored as text; reading it gives the empty value, as before."""
     raw.insert("memory_items", team_id="t", project_id="p", facts='["cut of', metadata="", concepts='["\\u0000"]')
 
     report = copy(database, target)
@@ -65,10 +67,8 @@ def test_damaged_json_arrives_as_it_is(database: Database, raw: RawWriter, targe
 
 
 @pytest.mark.sqlite
-def test_a_row_that_postgresql_refuses_is_named_and_the_others_arrive(
-    database: Database, raw: RawWriter, target: Database
-):
-    """A parent went while foreign keys were off: the copy goes on, and does not pass for whole."""
+def test_rejected_row_is_reported_and_the_others_are_copied(database: Database, raw: RawWriter, target: Database):
+    """A parent was deleted while foreign keys were off: the copy continues, but does not count as complete."""
     for number in range(20):
         raw.insert("agent_events", id=f"event-{number:02}", team_id="t", project_id="p")
     raw.insert("projects", id="gone", team_id="t")
@@ -84,10 +84,8 @@ def test_a_row_that_postgresql_refuses_is_named_and_the_others_arrive(
 
 
 @pytest.mark.sqlite
-def test_a_memory_may_be_replaced_by_one_that_comes_later_or_by_itself(
-    database: Database, raw: RawWriter, target: Database
-):
-    """Whatever a table holds at once can be refused row by row: it is set when all are there."""
+def test_memory_may_be_superseded_by_a_later_one_or_by_itself(database: Database, raw: RawWriter, target: Database):
+    """References within a table are set once all rows are there, or they would be rejected row by row."""
     for memory_id in ("old", "new", "own"):
         raw.insert("memory_items", id=memory_id, team_id="t", project_id="p")
     raw.run("UPDATE memory_items SET superseded_by = 'new' WHERE id = 'old'")

@@ -1,4 +1,4 @@
-"""A copy into PostgreSQL holds everything the source does, however often interrupted, or says what is missing."""
+"""A copy into PostgreSQL equals its source, however often it was interrupted, or reports what is missing."""
 
 import os
 import signal
@@ -15,9 +15,9 @@ from sqlalchemy import func, select, text
 from app.caller import Caller
 from app.errors import Conflict, Unavailable
 from app.legacy import reader
-from app.legacy.shapes import Rules
+from app.legacy.shapes import ReaderOptions
 from app.services.backup import copy_to_postgresql
-from app.services.backup.copy_to_postgresql import Report
+from app.services.backup.copy_to_postgresql import CopyReport
 from app.services.memories import memories
 from app.services.transfer import legacy_import
 from app.services.transfer.legacy_import import Destination
@@ -49,8 +49,8 @@ def caller(database: Database) -> Caller:
     return new_team(database, "a")
 
 
-def test_every_row_of_every_table_arrives_as_it_was(database: Database, caller: Caller, target: Database):
-    """Ids, times, sequence numbers, hashes of keys: nothing at all differs, and the copy says so."""
+def test_every_row_of_every_table_is_copied_unchanged(database: Database, caller: Caller, target: Database):
+    """Ids, times, sequence numbers, key hashes: nothing differs, and the report says so."""
     fill_every_table(database, caller)
 
     report = copy(database, target)
@@ -62,8 +62,8 @@ def test_every_row_of_every_table_arrives_as_it_was(database: Database, caller: 
     assert {table.same for table in report.tables.values()} == {True}
 
 
-def test_an_export_of_the_copy_is_the_same_to_the_byte(database: Database, caller: Caller, target: Database):
-    """Sessions, events, memories, sources, rules and which memory replaces which, in three scripts."""
+def test_export_of_the_copy_is_byte_identical(database: Database, caller: Caller, target: Database):
+    """Sessions, events, memories, sources, rules and supersessions, in three scripts."""
     everything.fill(database, caller, rows=500)
 
     copy(database, target)
@@ -71,27 +71,27 @@ def test_an_export_of_the_copy_is_the_same_to_the_byte(database: Database, calle
     assert exported(target, caller) == exported(database, caller)
 
 
-def test_what_was_imported_from_claude_mem_arrives(
+def test_memories_imported_from_claude_mem_are_copied(
     database: Database, caller: Caller, target: Database, tmp_path: Path
 ):
-    """With the sources that let an import be repeated: nothing comes in twice."""
+    """Their sources are copied as well, so that a repeated import creates nothing."""
     legacy = builders.sample(tmp_path / "claude-mem.db")
-    bring_in(database, caller, legacy)
+    import_legacy(database, caller, legacy)
 
     copy(database, target)
 
     assert exported(target, caller) == exported(database, caller)
-    again = bring_in(target, caller, legacy)
+    again = import_legacy(target, caller, legacy)
     assert {noun: counts.created for noun, counts in again.counts.items()} == dict.fromkeys(again.counts, 0)
 
 
-def bring_in(database: Database, caller: Caller, path: Path) -> legacy_import.Report:
-    with reader.opened(path, Rules()) as opened:
+def import_legacy(database: Database, caller: Caller, path: Path) -> legacy_import.LegacyImportReport:
+    with reader.open_copy(path, ReaderOptions()) as opened:
         return legacy_import.run(database, caller, opened, Destination(), dry_run=False, progress=lambda done: None)
 
 
-def test_the_copy_is_searched_by_words(database: Database, caller: Caller, target: Database):
-    """Full text and statistics have followed."""
+def test_copy_has_full_text(database: Database, caller: Caller, target: Database):
+    """Triggers have built full text and statistics."""
     remember(database, caller, 3)
 
     copy(database, target)
@@ -102,8 +102,8 @@ def test_the_copy_is_searched_by_words(database: Database, caller: Caller, targe
 
 
 @pytest.mark.parametrize("rows", [1, 250, 500])
-def test_an_interrupted_copy_goes_on_where_it_stopped(database: Database, caller: Caller, target: Database, rows: int):
-    """What is there is not copied again, and in the end all of it is."""
+def test_interrupted_copy_continues_where_it_stopped(database: Database, caller: Caller, target: Database, rows: int):
+    """Existing rows are not copied again, and all rows are there in the end."""
     everything.fill(database, caller, rows=300)
     copy_until(database, target, rows)
     with target.read() as connection:
@@ -117,10 +117,8 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(database: Database, caller
     assert contents(target) == contents(database)
 
 
-def test_a_copy_that_was_killed_goes_on_where_it_stopped(
-    database: Database, caller: Caller, target: Database, cluster: Cluster
-):
-    """kill -9 of the command in the middle of the memories."""
+def test_killed_copy_continues_where_it_stopped(database: Database, caller: Caller, target: Database, cluster: Cluster):
+    """kill -9 while memories are being copied."""
     remember_many(database, caller, 4_000)
     process = subprocess.Popen(
         [sys.executable, "-m", "app", "db", "copy", "--to", target.url],
@@ -151,8 +149,8 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def copy_soon(source: Database, target: Database) -> Report:
-    """Copy once the server has noticed that the killed one is gone."""
+def copy_soon(source: Database, target: Database) -> CopyReport:
+    """Copy once PostgreSQL has noticed that the killed process is gone."""
     for _ in range(50):
         try:
             return copy(source, target)
@@ -161,8 +159,8 @@ def copy_soon(source: Database, target: Database) -> Report:
     return copy(source, target)
 
 
-def test_run_twice_it_copies_nothing(database: Database, caller: Caller, target: Database):
-    """It compares again."""
+def test_second_copy_copies_nothing(database: Database, caller: Caller, target: Database):
+    """It only compares again."""
     everything.fill(database, caller, rows=100)
     copy(database, target)
     before = contents(target)
@@ -173,8 +171,8 @@ def test_run_twice_it_copies_nothing(database: Database, caller: Caller, target:
     assert contents(target) == before
 
 
-def test_a_row_that_is_lost_afterwards_is_noticed(database: Database, caller: Caller, target: Database):
-    """The comparison is one of contents, and names the table."""
+def test_row_that_changed_afterwards_is_detected(database: Database, caller: Caller, target: Database):
+    """Contents are compared, and the report names the table."""
     everything.fill(database, caller, rows=100)
     copy(database, target)
     with target.write() as connection:
@@ -201,8 +199,8 @@ def test_two_sources_are_never_mixed(database: Database, caller: Caller, target:
             assert contents(target) == before
 
 
-def test_a_source_that_changed_since_is_another_one(database: Database, caller: Caller, target: Database):
-    """What was copied of it before may not be true any more."""
+def test_source_that_has_changed_counts_as_another_one(database: Database, caller: Caller, target: Database):
+    """What was copied of it may be out of date."""
     everything.fill(database, caller, rows=100)
     copy_until(database, target, 50)
     with database.write() as connection:
@@ -212,8 +210,8 @@ def test_a_source_that_changed_since_is_another_one(database: Database, caller: 
         copy(database, target)
 
 
-def test_after_emptying_the_target_it_begins_anew(database: Database, caller: Caller, target: Database):
-    """The way out that the refusal names."""
+def test_copy_starts_over_after_emptying_the_target(database: Database, caller: Caller, target: Database):
+    """This is the remedy that the error suggests."""
     everything.fill(database, caller, rows=100)
     copy_until(database, target, 50)
     migrations.downgrade(target.url, "base")
@@ -222,9 +220,9 @@ def test_after_emptying_the_target_it_begins_anew(database: Database, caller: Ca
     assert copy(database, target).ok
 
 
-def test_a_target_with_anything_in_it_is_refused(database: Database, caller: Caller, target: Database):
-    """Somebody's team is there, and stays as it is."""
-    new_team(target, "standing")
+def test_target_that_is_not_empty_is_rejected(database: Database, caller: Caller, target: Database):
+    """Its rows are not touched."""
+    new_team(target, "existing")
     before = contents(target)
 
     with pytest.raises(Conflict, match="not empty: it has rows in audit_log, teams"):
@@ -232,28 +230,26 @@ def test_a_target_with_anything_in_it_is_refused(database: Database, caller: Cal
     assert contents(target) == before
 
 
-def test_one_copy_at_a_time(database: Database, caller: Caller, target: Database):
-    """The second one says so instead of waiting."""
-    with target.alone("copy"), pytest.raises(Conflict, match="Another copy"):
+def test_only_one_copy_runs_at_a_time(database: Database, caller: Caller, target: Database):
+    """The second one fails instead of waiting."""
+    with target.advisory_lock("copy"), pytest.raises(Conflict, match="Another copy"):
         copy(database, target)
 
 
-def test_a_rehearsal_counts_and_changes_nothing(database: Database, caller: Caller, unborn: str):
-    """It does not even make a table."""
+def test_dry_run_counts_and_changes_nothing(database: Database, caller: Caller, empty_database: str):
+    """It does not even create a table."""
     everything.fill(database, caller, rows=100)
-    with closing(Database(unborn)) as target:
+    with closing(Database(empty_database)) as target:
         report = copy_to_postgresql.rehearse(database, target, vectors="rebuild", progress=lambda *_: None)
 
     assert report.dry_run
     assert report.ok
     assert report.tables["memory_items"].rows == 80
-    assert migrations.current(unborn) is None
+    assert migrations.current(empty_database) is None
 
 
-def test_the_next_memory_is_numbered_behind_every_one_there_ever_was(
-    database: Database, caller: Caller, target: Database
-):
-    """Also behind one that was deleted: numbers are not given again."""
+def test_sequence_continues_after_highest_deleted_id(database: Database, caller: Caller, target: Database):
+    """Numbers are never reused, even if their memory was deleted."""
     ids = remember(database, caller, 3)
     with database.write() as connection:
         highest = connection.scalar(select(func.max(models.memory_items.c.seq)))
@@ -266,8 +262,8 @@ def test_the_next_memory_is_numbered_behind_every_one_there_ever_was(
         assert connection.scalar(select(func.max(models.memory_items.c.seq))) == highest + 1
 
 
-def test_vectors_that_are_kept_leave_the_outbox_as_it_was(database: Database, caller: Caller, target: Database):
-    """What waited waits on, deletions too, and what had been set aside stays so; claims of the old server are over."""
+def test_kept_vectors_copy_the_outbox(database: Database, caller: Caller, target: Database):
+    """Pending, deleted and set-aside entries are copied; claims of the old server are dropped."""
     ids = remember(database, caller, 3)
     entries = models.vector_outbox
     with database.write() as connection:
@@ -288,8 +284,8 @@ def test_vectors_that_are_kept_leave_the_outbox_as_it_was(database: Database, ca
         assert connection.scalar(select(func.count(entries.c.claimed_by))) == 0
 
 
-def test_vectors_that_are_made_anew_have_every_memory_waiting(database: Database, caller: Caller, target: Database):
-    """Whatever the source's index knew."""
+def test_rebuilding_vectors_enqueues_every_memory(database: Database, caller: Caller, target: Database):
+    """Whatever the source's index held."""
     ids = remember(database, caller, 3)
     with database.write() as connection:
         connection.execute(models.vector_outbox.delete())
@@ -301,16 +297,16 @@ def test_vectors_that_are_made_anew_have_every_memory_waiting(database: Database
     ]
 
 
-def test_what_serves_a_postgresql_is_noticed(target: Database, unborn: str):
-    """A source must not be written to behind the copy's back."""
-    with usage_lock.alone(unborn):
+def test_server_on_postgresql_is_detected(target: Database, empty_database: str):
+    """Nothing may write to the source during a copy."""
+    with usage_lock.exclusive(empty_database):
         pass
-    with target.read(), pytest.raises(Conflict, match="stop it first"), usage_lock.alone(unborn):
+    with target.read(), pytest.raises(Conflict, match="stop it first"), usage_lock.exclusive(empty_database):
         pass
 
 
-def test_a_database_of_an_older_version_is_not_touched(database: Database, target: Database):
-    """Its owner upgrades it, on purpose."""
+def test_target_of_an_older_version_is_not_touched(database: Database, target: Database):
+    """Its owner has to upgrade it explicitly."""
     migrations.downgrade(target.url, "0002")
 
     with pytest.raises(migrations.WrongRevision, match="db upgrade"):
