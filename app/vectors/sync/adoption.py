@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from app.vectors import documents, embedding
-from app.vectors.chroma.collections import Collections, Content
+from app.vectors.chroma.collections import Collections, StoredDocument
 from app.vectors.chroma.connection import Connection
 from app.vectors.chroma.server import ChildServer
 from app.vectors.embedding import Embedder, Vectors
@@ -86,7 +86,7 @@ def _pages(collections: Collections) -> Iterator[list[LegacyVector]]:
                 yield [vector for content in page if (vector := _legacy_vector(content))]
 
 
-def _legacy_vector(content: Content) -> LegacyVector | None:
+def _legacy_vector(content: StoredDocument) -> LegacyVector | None:
     """Return what claude-mem stored, or None for documents of other programs and for those without their text."""
     match = _DOCUMENT_ID.fullmatch(content.document_id)
     if match is None or not content.text:

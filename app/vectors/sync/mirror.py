@@ -19,7 +19,7 @@ from app.store.engines import rls_context
 from app.store.outbox import OutboxEntry
 from app.vectors import collection_names
 from app.vectors.chroma.collections import Collections
-from app.vectors.errors import ConnectionLost, NotInitialized, TimedOut, VectorsUnavailable
+from app.vectors.errors import ChromaConnectionLost, NotInitialized, TimedOut, VectorsUnavailable
 from app.vectors.sync.writer import Writer
 
 _log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ WRITE_MARGIN_MS: Final = 60_000
 MAX_ATTEMPTS: Final = 5
 _MODEL_PAUSE_MS: Final = 10_000
 _ACKNOWLEDGE_ROWS: Final = 500
-_OUTAGES = (ConnectionLost, TimedOut, NotInitialized)
+_OUTAGES = (ChromaConnectionLost, TimedOut, NotInitialized)
 
 
 class Mirror:

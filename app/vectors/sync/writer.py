@@ -9,7 +9,7 @@ from app.vectors import counters, documents
 from app.vectors.chroma.collections import Collections, Model
 from app.vectors.documents import Document, Metadata
 from app.vectors.embedding import Vectors
-from app.vectors.embedding.background import BackgroundEmbedding
+from app.vectors.embedding.background import BackgroundEmbedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class CollectionUpdate:
 class Writer:
     """Compares, embeds and stores documents."""
 
-    def __init__(self, collections: Collections, embedding: BackgroundEmbedding) -> None:
+    def __init__(self, collections: Collections, embedding: BackgroundEmbedder) -> None:
         self._collections = collections
         self._embedding = embedding
 
@@ -51,7 +51,7 @@ class Writer:
             self._collections.upsert(name, self.model, changed, update.vectors[positions])
         metadata_only = [one for one in update.metadata_only if _belongs_to(one.id, memory_ids)]
         if metadata_only:
-            self._collections.redescribe(name, metadata_only)
+            self._collections.update_metadata(name, metadata_only)
         surplus_ids = [document_id for document_id in update.surplus_ids if _belongs_to(document_id, memory_ids)]
         if surplus_ids:
             self._collections.delete(name, surplus_ids)

@@ -1,4 +1,4 @@
-"""What an import leaves in the store, once and again."""
+"""What an import of a claude-mem database stores, also when it is repeated."""
 
 import os
 import shutil
@@ -62,8 +62,8 @@ def rows(database):
     return select
 
 
-def test_a_memory_keeps_its_fields_and_its_time(run, source, rows):
-    """What claude-mem knew stands in the store; the time of import is kept apart."""
+def test_memory_keeps_its_fields_and_its_time(run, source, rows):
+    """The time of the import is stored with the source."""
     builders.add_observation(
         source,
         "Retry storm",
@@ -73,11 +73,11 @@ def test_a_memory_keeps_its_fields_and_its_time(run, source, rows):
         files_read='["a.py"]',
     )
     run()
-    kept = rows(
+    stored = rows(
         "SELECT kind, type, title, narrative, facts, concepts, files_read, platform_source, legacy_observation_id,"
         " created_at_epoch FROM memory_items"
     )
-    assert kept == [
+    assert stored == [
         (
             "observation",
             "bugfix",
@@ -94,8 +94,8 @@ def test_a_memory_keeps_its_fields_and_its_time(run, source, rows):
     assert rows("SELECT count(*) FROM memory_sources WHERE created_at_epoch > 1772439300000") == [(1,)]
 
 
-def test_a_memory_belongs_to_its_session(run, source, rows):
-    """The session comes with its ids and times, and its memories point to it."""
+def test_memory_belongs_to_its_session(run, source, rows):
+    """The session is imported with its ids and times, and its memories reference it."""
     source.execute("UPDATE sdk_sessions SET completed_at_epoch = ?", (MARCH + 9,))
     builders.add_observation(source, "Retry storm")
     run()
@@ -105,16 +105,16 @@ def test_a_memory_belongs_to_its_session(run, source, rows):
     ) == [("content-one", "memory-one", MARCH, MARCH + 9)]
 
 
-def test_a_memory_is_lent_what_stands_beside_it(run, source, rows):
-    """Neighbours in a session are found by each other's words, as if they had come through the API."""
+def test_imported_memories_get_context_text(run, source, rows):
+    """Adjacent memories of a session match each other's words, as if stored through the API."""
     builders.add_observation(source, "Which gasket?", narrative=None)
     builders.add_observation(source, "Copper", narrative=None)
     run()
     assert rows("SELECT neighbour_text FROM memory_items ORDER BY seq") == [("Copper",), ("Which gasket?",)]
 
 
-def test_a_source_names_the_legacy_row(run, source, rows):
-    """Each memory remembers its database, table and row."""
+def test_source_names_the_legacy_row(run, source, rows):
+    """Each memory records its database, table and row."""
     builders.add_prompt(source, "Please stop the storm")
     report = run()
     assert rows("SELECT source_type, origin, legacy_table, legacy_id FROM memory_sources") == [
@@ -123,7 +123,7 @@ def test_a_source_names_the_legacy_row(run, source, rows):
 
 
 def test_each_legacy_project_becomes_a_project(run, source, rows):
-    """A project is made when absent, under its own name in any script."""
+    """It is created when absent, with its own name in any script."""
     builders.add_observation(source, "One", project="客服助手")
     builders.add_observation(source, "Two", project="infra/edge.router")
     report = run()
@@ -131,16 +131,16 @@ def test_each_legacy_project_becomes_a_project(run, source, rows):
     assert report.counts["projects"] == Counts(created=3, skipped=0, failed=0)
 
 
-def test_an_import_is_audited_with_its_counts(run, source, rows):
-    """The log tells how many memories a project got, and no text."""
+def test_import_is_audited_with_its_counts(run, source, rows):
+    """The entry has the number of memories per project, and no text."""
     for title in ("One", "Two"):
         builders.add_observation(source, title)
     run()
     assert rows("SELECT count FROM audit_log WHERE action = 'memory.import'") == [(2,)]
 
 
-def test_a_project_map_renames(run, source, rows):
-    """The rows of a mapped project go to the other one, those of the rest stay where they are."""
+def test_project_map_renames_projects(run, source, rows):
+    """Rows of a mapped project go to the other one; all others are not affected."""
     builders.add_observation(source, "One")
     builders.add_observation(source, "Two", project="other")
     run(project_map={"shop": "store"})
@@ -150,8 +150,8 @@ def test_a_project_map_renames(run, source, rows):
     ]
 
 
-def test_into_takes_everything(run, source, rows):
-    """All rows go to one project, and join their sessions there."""
+def test_into_receives_everything(run, source, rows):
+    """All rows go to one project, and are linked to their sessions there."""
     builders.add_observation(source, "One")
     builders.add_observation(source, "Two", merged_into_project="other")
     run(into="archive")
@@ -159,15 +159,15 @@ def test_into_takes_everything(run, source, rows):
     assert rows("SELECT count(*) FROM memory_items WHERE server_session_id IS NOT NULL") == [(2,)]
 
 
-def test_a_merged_memory_leaves_its_session_behind(run, source, rows):
-    """No session spans two projects: the memory follows its project."""
+def test_merged_memory_loses_its_session(run, source, rows):
+    """No session spans two projects, so the memory follows its project."""
     builders.add_observation(source, "Merged", merged_into_project="other")
     run()
     assert rows("SELECT server_session_id FROM memory_items") == [(None,)]
 
 
-def test_a_second_run_makes_nothing(run, source, rows):
-    """Whatever is there already is skipped."""
+def test_second_run_creates_nothing(run, source, rows):
+    """Existing rows are skipped."""
     builders.add_observation(source, "One")
     builders.add_summary(source, "Stop the storm")
     builders.add_prompt(source, "Please stop the storm")
@@ -179,8 +179,8 @@ def test_a_second_run_makes_nothing(run, source, rows):
     assert report.counts["projects"].created == 0
 
 
-def test_a_memory_that_was_edited_here_is_not_brought_in_again(run, source, database, caller, rows):
-    """A legacy row is known by its origin, whatever became of the memory."""
+def test_memory_that_was_edited_here_is_not_imported_again(run, source, database, caller, rows):
+    """A legacy row is recognised by its origin, whatever happened to the memory."""
     builders.add_observation(source, "One")
     run()
     ((memory_id,),) = rows("SELECT id FROM memory_items")
@@ -190,15 +190,15 @@ def test_a_memory_that_was_edited_here_is_not_brought_in_again(run, source, data
     assert rows("SELECT title FROM memory_items") == [("Better",)]
 
 
-def test_a_session_without_ids_is_known_again(run, source, rows):
-    """It has the name of the row that it came from."""
+def test_session_without_ids_is_recognised(run, source, rows):
+    """It is identified by the row that it came from."""
     source.execute("UPDATE sdk_sessions SET content_session_id = ''")
     run()
     assert run().counts["sessions"] == Counts(created=0, skipped=1, failed=0)
 
 
-def test_a_session_that_hooks_started_is_joined(run, source, database, caller, rows):
-    """A run that this server knows already takes the legacy memories of that run."""
+def test_session_started_by_hooks_is_reused(run, source, database, caller, rows):
+    """A session that this server already has receives its legacy memories."""
     builders.add_observation(source, "One")
     run(into="archive")
     source.execute("UPDATE sdk_sessions SET content_session_id = 'live', memory_session_id = NULL WHERE id = 1")
@@ -208,8 +208,8 @@ def test_a_session_that_hooks_started_is_joined(run, source, database, caller, r
     assert run(into="archive").counts["sessions"] == Counts(created=0, skipped=1, failed=0)
 
 
-def test_a_grown_copy_adds_only_what_is_new(run, source, path, tmp_path, rows):
-    """A later copy of the same database, under another name, brings the rows that came since."""
+def test_grown_copy_adds_only_new_rows(run, source, path, tmp_path, rows):
+    """A later copy of the same database may have another name."""
     builders.add_observation(source, "One")
     run()
     builders.add_observation(source, "Two")
@@ -218,8 +218,8 @@ def test_a_grown_copy_adds_only_what_is_new(run, source, path, tmp_path, rows):
     assert run(later).counts["observations"] == Counts(created=1, skipped=1, failed=0)
 
 
-def test_two_databases_with_the_same_row_ids_both_fit(run, source, tmp_path, rows):
-    """Two people's databases both have an observation 1, and one project holds both."""
+def test_databases_with_equal_row_ids_do_not_collide(run, source, tmp_path, rows):
+    """Two databases both have an observation 1, and one project can hold both."""
     builders.add_observation(source, "Mine")
     other = tmp_path / "other.db"
     with closing(builders.create(other)) as theirs:
@@ -230,7 +230,7 @@ def test_two_databases_with_the_same_row_ids_both_fit(run, source, tmp_path, row
     assert sorted(rows("SELECT title, legacy_observation_id FROM memory_items")) == [("Mine", 1), ("Theirs", 1)]
 
 
-def test_rows_of_equal_time_and_title_both_stay(run, source, rows):
+def test_rows_of_equal_time_and_title_are_both_kept(run, source, rows):
     """Only equal content is the same memory."""
     for narrative in ("first", "second"):
         builders.add_observation(source, "Same", narrative=narrative)
@@ -239,7 +239,7 @@ def test_rows_of_equal_time_and_title_both_stay(run, source, rows):
 
 
 def test_every_row_is_counted_once(run, source):
-    """Created, skipped and failed add up to the rows of the table, and what was left out is named."""
+    """Created, skipped and failed add up to the rows of the table, and each skipped row has a warning."""
     builders.add_observation(source, "Kept")
     builders.add_observation(source, None)
     builders.add_observation(source, "Bookkeeping", project="observer-sessions")
@@ -248,24 +248,24 @@ def test_every_row_is_counted_once(run, source):
     assert [(warning.table, warning.id) for warning in report.warnings] == [("observations", 2), ("observations", 3)]
 
 
-def test_a_dry_run_counts_the_same_and_writes_nothing(run, source, rows):
-    """A rehearsal tells what would happen, repeats among the rows included, on an empty and on a filled store."""
+def test_dry_run_counts_the_same_and_writes_nothing(run, source, rows):
+    """Duplicates among the rows included, with an empty and with a filled database."""
     builders.add_observation(source, "One")
     builders.add_observation(source, "Two", memory_session_id="gone", content_hash="aa")
     builders.add_observation(source, "Two", memory_session_id="lost", content_hash="aa")
     builders.add_prompt(source, "Again")
     builders.add_prompt(source, "Again")
-    rehearsed = run(dry_run=True)
+    expected = run(dry_run=True)
     assert rows("SELECT count(*) FROM projects") == [(0,)]
-    done = run()
-    assert (rehearsed.counts, rehearsed.warnings) == (done.counts, done.warnings)
+    actual = run()
+    assert (expected.counts, expected.warnings) == (actual.counts, actual.warnings)
     builders.add_observation(source, "Three")
     builders.add_session(source, "two")
     assert run(dry_run=True).counts == run().counts
 
 
-def test_a_row_that_the_store_refuses_is_counted_as_failed(database, caller, rows):
-    """One memory without a word in it fails by itself, and the others come in."""
+def test_rejected_row_is_counted_as_failed(database, caller, rows):
+    """A memory without text fails alone, and the others are imported."""
 
     class Source:
         origin = "claude-mem:test"
@@ -293,7 +293,7 @@ def test_a_row_that_the_store_refuses_is_counted_as_failed(database, caller, row
     assert rows("SELECT text FROM memory_items") == [("hello",)]
 
 
-def test_memories_of_the_newer_server_tables_are_counted_by_their_kind(run, tmp_path, rows):
+def test_memories_of_the_server_tables_are_counted_by_kind(run, tmp_path, rows):
     """They have text ids, which their sources keep."""
     path = tmp_path / "newer.db"
     with closing(builders.create(path, builders.CURRENT | builders.SERVER)) as source:
@@ -308,15 +308,15 @@ def test_memories_of_the_newer_server_tables_are_counted_by_their_kind(run, tmp_
     ]
 
 
-def test_a_standing_project_is_found_by_its_slug(run, source, database, caller, rows):
-    """A destination may be named as people name projects on the command line."""
+def test_existing_project_is_found_by_its_slug(run, source, database, caller, rows):
+    """A target may be named like on the command line."""
     with database.write() as connection:
         projects.create(connection, caller, name="The Archive", slug="archive")
     assert run(into="archive").counts["projects"] == Counts(created=0, skipped=1, failed=0)
 
 
 def test_progress_reaches_the_number_of_rows(database, caller, path, source):
-    """Each transaction reports how far the import has come."""
+    """It is reported after each transaction."""
     for number in range(legacy_import.BATCH + 1):
         builders.add_observation(source, f"row {number}")
     reached: list[int] = []
@@ -325,7 +325,7 @@ def test_progress_reaches_the_number_of_rows(database, caller, path, source):
     assert reached == [1, legacy_import.BATCH + 1, legacy_import.BATCH + 2]
 
 
-KILLED_HALF_WAY = """
+KILLED_HALFWAY = """
 import os, signal, sys
 from pathlib import Path
 from app.caller import server_owner
@@ -339,21 +339,21 @@ database = Database(sys.argv[1])
 with database.read() as connection:
     caller = server_owner().within(teams.find(connection, server_owner(), "default").id)
 
-def die_half_way(done):
+def die_halfway(done):
     if done > 600:
         os.kill(os.getpid(), signal.SIGKILL)
 
 with reader.open_copy(Path(sys.argv[2]), ReaderOptions()) as source:
-    legacy_import.run(database, caller, source, legacy_import.Destination(), dry_run=False, progress=die_half_way)
+    legacy_import.run(database, caller, source, legacy_import.Destination(), dry_run=False, progress=die_halfway)
 """
 
 
-def test_killed_half_way_and_run_again_it_ends_the_same(run, source, database, path, tmp_path, rows):
-    """A run that is killed leaves whole transactions, and the next one brings the rest."""
+def test_killed_import_is_completed_by_the_next_run(run, source, database, path, tmp_path, rows):
+    """A killed run leaves whole transactions, and the next one imports the rest."""
     for number in range(1_000):
         builders.add_observation(source, f"row {number}")
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED_HALF_WAY, database.url, path],
+        [sys.executable, "-c", KILLED_HALFWAY, database.url, path],
         check=False,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )

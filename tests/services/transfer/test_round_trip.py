@@ -1,4 +1,4 @@
-"""Export and import are inverses: of everything, in every script, once and again, whole or killed half-way."""
+"""Export and import are inverses: for every field and script, when repeated, and when killed halfway."""
 
 import os
 import re
@@ -38,18 +38,18 @@ def new_team(database: Database, name: str) -> Caller:
         return server_owner().within(teams.create(connection, server_owner(), name=name).id)
 
 
-def taken_out(database: Database, caller: Caller, project_id: str | None = None) -> bytes:
+def exported(database: Database, caller: Caller, project_id: str | None = None) -> bytes:
     with database.read() as connection:
-        wanted = exporting.select_projects(connection, caller, project_id)
-    return b"".join(exporting.chunks(database, caller, wanted))
+        selected = exporting.select_projects(connection, caller, project_id)
+    return b"".join(exporting.chunks(database, caller, selected))
 
 
-def brought_in(database: Database, caller: Caller, pieces: Iterable[bytes], **options) -> importing.ImportSummary:
+def imported(database: Database, caller: Caller, chunks: Iterable[bytes], **options) -> importing.ImportSummary:
     run = importing.Import(database, caller, **options)
     try:
         batches = ndjson.Batches(lambda line: strict_json.decode(line, Record), run.report)
-        for piece in pieces:
-            for batch in batches.feed(piece):
+        for chunk in chunks:
+            for batch in batches.feed(chunk):
                 run.import_batch(batch)
         for batch in batches.rest():
             run.import_batch(batch)
@@ -59,101 +59,103 @@ def brought_in(database: Database, caller: Caller, pieces: Iterable[bytes], **op
 
 
 def without_ids(export: bytes) -> str:
-    """Number the ids by their first appearance."""
+    """Replace each id by the number of its first appearance."""
     numbers: dict[str, int] = {}
-    return _ID.sub(lambda found: str(numbers.setdefault(found.group(), len(numbers))), export.decode())
+    return _ID.sub(lambda match: str(numbers.setdefault(match.group(), len(numbers))), export.decode())
 
 
-def test_an_export_comes_back_with_other_ids_and_nothing_else_different(database: Database, caller: Caller):
+def test_round_trip_changes_only_the_ids(database: Database, caller: Caller):
     """Thousands of rows with every field filled, in three scripts, into an empty team and out again."""
     rows = 5_000 if database.dialect == "sqlite" else 1_000
     everything.fill(database, caller, rows=rows)
-    first = taken_out(database, caller)
+    first = exported(database, caller)
     other = new_team(database, "b")
 
-    report = brought_in(database, other, [first])
-    second = taken_out(database, other)
+    report = imported(database, other, [first])
+    second = exported(database, other)
 
     assert (report.created, report.skipped, report.failed) == (rows + rows // 1_000, 0, 0)
     assert without_ids(second) == without_ids(first)
     assert set(_ID.findall(second.decode())) & set(_ID.findall(first.decode())) == set()
 
 
-def test_with_kept_ids_nothing_at_all_differs(database: Database, caller: Caller, databases: Databases, tmp_path: Path):
-    """Into another server, with an empty team."""
+def test_round_trip_with_kept_ids_changes_nothing(
+    database: Database, caller: Caller, databases: Databases, tmp_path: Path
+):
+    """Into an empty team of another server."""
     everything.fill(database, caller, rows=500)
-    first = taken_out(database, caller)
+    first = exported(database, caller)
     with database_url(databases, tmp_path / "other") as url, closing(Database(url)) as elsewhere:
         other = new_team(elsewhere, "b")
-        report = brought_in(elsewhere, other, [first], keep_ids=True)
+        report = imported(elsewhere, other, [first], keep_ids=True)
 
         assert (report.created, report.failed) == (501, 0)
-        assert taken_out(elsewhere, other) == first
+        assert exported(elsewhere, other) == first
 
 
 @pytest.mark.parametrize("keep_ids", [False, True])
-def test_the_same_file_again_creates_nothing(database: Database, caller: Caller, keep_ids: bool):
-    """Also where the rows got other ids."""
+def test_importing_the_same_file_again_creates_nothing(database: Database, caller: Caller, keep_ids: bool):
+    """Even if the rows got other ids."""
     everything.fill(database, caller, rows=100)
-    export = taken_out(database, caller)
+    export = exported(database, caller)
     target = caller if keep_ids else new_team(database, "b")
-    brought_in(database, target, [export], keep_ids=keep_ids)
-    before = taken_out(database, target)
+    imported(database, target, [export], keep_ids=keep_ids)
+    before = exported(database, target)
 
-    report = brought_in(database, target, [export], keep_ids=keep_ids)
+    report = imported(database, target, [export], keep_ids=keep_ids)
 
     assert (report.created, report.skipped, report.failed) == (0, 101, 0)
-    assert taken_out(database, target) == before
+    assert exported(database, target) == before
 
 
-def test_a_file_may_come_in_any_pieces(database: Database, caller: Caller):
+def test_a_file_may_come_in_any_chunks(database: Database, caller: Caller):
     """Lines and characters are cut anywhere on the way."""
     everything.fill(database, caller, rows=20)
-    export = taken_out(database, caller)
+    export = exported(database, caller)
     other = new_team(database, "b")
-    pieces = [export[start : start + 7] for start in range(0, len(export), 7)]
+    chunks = [export[start : start + 7] for start in range(0, len(export), 7)]
 
-    assert brought_in(database, other, pieces).created == 21
+    assert imported(database, other, chunks).created == 21
 
 
-def test_equal_content_that_stands_gets_the_references(database: Database, caller: Caller):
-    """A row that the project has already is not doubled, and what refers to it finds it."""
+def test_existing_rows_of_equal_content_are_referenced(database: Database, caller: Caller):
+    """They are not duplicated, and references are resolved to them."""
     project_id = everything.fill(database, caller, rows=30)
-    export = taken_out(database, caller, project_id)
+    export = exported(database, caller, project_id)
 
-    report = brought_in(database, caller, [export], into_project_id=project_id)
+    report = imported(database, caller, [export], into_project_id=project_id)
 
     assert (report.created, report.failed) == (0, 0)
-    assert taken_out(database, caller, project_id) == export
+    assert exported(database, caller, project_id) == export
 
 
-def test_deleted_memories_are_not_taken_out(database: Database, caller: Caller):
+def test_deleted_memories_are_not_exported(database: Database, caller: Caller):
     """Deleted is deleted."""
     project_id = everything.fill(database, caller, rows=3)
     with database.read() as connection:
-        wanted = exporting.select_projects(connection, caller, project_id)
-    ids = [record.id for record in exporting.records(database, caller, wanted) if hasattr(record, "kind")]
+        selected = exporting.select_projects(connection, caller, project_id)
+    ids = [record.id for record in exporting.records(database, caller, selected) if hasattr(record, "kind")]
     with database.write() as connection:
         memories.remove(connection, caller, ids[0], precondition=lambda _: True)
 
-    assert ids[0] not in taken_out(database, caller).decode()
+    assert ids[0] not in exported(database, caller).decode()
 
 
-def test_a_line_that_is_damaged_fails_alone(database: Database, caller: Caller):
-    """It is named by its number; the rest comes in."""
+def test_damaged_line_fails_alone(database: Database, caller: Caller):
+    """It is reported by its number; the rest is imported."""
     everything.fill(database, caller, rows=10)
-    lines = taken_out(database, caller).split(b"\n")
+    lines = exported(database, caller).split(b"\n")
     lines[5] = lines[5].replace(b'"pinned":', b'"pinned":"yes","was":')
     lines[6] = b'{"record":"memory"'
     other = new_team(database, "b")
 
-    report = brought_in(database, other, [b"\n".join(lines)])
+    report = imported(database, other, [b"\n".join(lines)])
 
     assert (report.created, report.failed, [warning.line for warning in report.warnings]) == (9, 2, [6, 7])
 
 
 @pytest.mark.parametrize(
-    ("spoil", "complaint"),
+    ("spoil", "message"),
     [
         (lambda export: b"", "the file is truncated"),
         (lambda export: export[: len(export) // 2], "the file is truncated"),
@@ -162,54 +164,54 @@ def test_a_line_that_is_damaged_fails_alone(database: Database, caller: Caller):
         (lambda export: export.split(b"\n", 1)[1], "the first line must be its header"),
     ],
 )
-def test_a_file_that_is_no_whole_export_is_refused(database: Database, caller: Caller, spoil, complaint: str):
-    """The reason is one sentence."""
+def test_incomplete_or_foreign_file_is_rejected(database: Database, caller: Caller, spoil, message: str):
+    """The error message is one sentence."""
     everything.fill(database, caller, rows=10)
-    export = spoil(taken_out(database, caller))
+    export = spoil(exported(database, caller))
 
-    with pytest.raises(Invalid, match=complaint):
-        brought_in(database, new_team(database, "b"), [export])
+    with pytest.raises(Invalid, match=message):
+        imported(database, new_team(database, "b"), [export])
 
 
-def test_kept_ids_of_another_team_are_refused_row_by_row(database: Database, caller: Caller):
+def test_kept_ids_of_another_team_are_rejected_row_by_row(database: Database, caller: Caller):
     """Nothing is overwritten and nothing moves."""
     project_id = everything.fill(database, caller, rows=10)
-    export = taken_out(database, caller, project_id)
+    export = exported(database, caller, project_id)
     other = new_team(database, "b")
     with database.write() as connection:
         target = projects.create(connection, other, name="target").id
 
-    report = brought_in(database, other, [export], into_project_id=target, keep_ids=True)
+    report = imported(database, other, [export], into_project_id=target, keep_ids=True)
 
     assert report.created == 0
-    assert taken_out(database, caller, project_id) == export
+    assert exported(database, caller, project_id) == export
 
 
-def test_an_import_needs_the_right_to_administer(database: Database, caller: Caller):
-    """Writing memories one by one is another right."""
+def test_import_requires_team_admin(database: Database, caller: Caller):
+    """The scope for writing single memories is not enough."""
     with pytest.raises(Forbidden):
         importing.Import(database, Caller(team_id=caller.team_id, scopes=frozenset({MEMORIES_WRITE})))
 
 
-def test_a_killed_import_goes_on_where_it_stopped(database: Database, caller: Caller, tmp_path: Path):
-    """kill -9 in the middle, the same file again: the same rows as without the accident."""
+def test_killed_import_continues_where_it_stopped(database: Database, caller: Caller, tmp_path: Path):
+    """kill -9 in the middle, then the same file again: the same rows as without the crash."""
     everything.fill(database, caller, rows=1_500)
     export = tmp_path / "export.ndjson"
-    export.write_bytes(taken_out(database, caller))
+    export.write_bytes(exported(database, caller))
     other = new_team(database, "b")
     environment = {**os.environ, "CMEM_DATABASE_URL": database.url, "CMEM_DATA_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "app", "import", str(export), "--team", "b"]
     process = subprocess.Popen(command, env=environment)
     while count(database, other) < 250:
-        assert process.poll() is None, "the import was done before it could be killed"
+        assert process.poll() is None, "the import finished before it could be killed"
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 0 < count(database, other) < 1_200
 
-    report = brought_in(database, other, [export.read_bytes()])
+    report = imported(database, other, [export.read_bytes()])
 
     assert (report.created + report.skipped, report.failed) == (1_502, 0)
-    assert without_ids(taken_out(database, other)) == without_ids(export.read_bytes())
+    assert without_ids(exported(database, other)) == without_ids(export.read_bytes())
 
 
 def count(database: Database, caller: Caller) -> int:
@@ -218,26 +220,26 @@ def count(database: Database, caller: Caller) -> int:
         return connection.scalar(text(sql), {"team": caller.team_id}) or 0
 
 
-def test_memory_stays_flat_however_long_the_file_is(database: Database, caller: Caller):
-    """Fifteen megabytes go through an import of rows that stand already."""
+def test_memory_use_does_not_grow_with_the_file(database: Database, caller: Caller):
+    """Fifteen megabytes go through an import of existing rows."""
     everything.fill(database, caller, rows=20)
-    lines = taken_out(database, caller).split(b"\n")
-    long = (piece for piece in (*lines[:2], *lines[2:-2] * 500, *lines[-2:]))
+    lines = exported(database, caller).split(b"\n")
+    long = (line for line in (*lines[:2], *lines[2:-2] * 500, *lines[-2:]))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    report = brought_in(database, caller, (line + b"\n" for line in long))
+    report = imported(database, caller, (line + b"\n" for line in long))
 
     assert report.created == 0
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
 
 
-def test_markdown_is_for_people(database: Database, caller: Caller):
+def test_markdown_is_human_readable(database: Database, caller: Caller):
     """Days, titles, facts and files, and no ids."""
     everything.fill(database, caller, rows=5)
     with database.read() as connection:
-        wanted = exporting.select_projects(connection, caller, None)
+        selected = exporting.select_projects(connection, caller, None)
 
-    text = "".join(markdown.lines(exporting.records(database, caller, wanted)))
+    text = "".join(markdown.lines(exporting.records(database, caller, selected)))
 
     assert text.startswith("# everything 支付\n\n## 2026-03-01\n\n### 00:00 0 The gateway waits")
     assert "*concepts: 超时, timeouts*" in text

@@ -82,7 +82,7 @@ def test_edit_indexed_during_a_query_is_not_found_by_its_old_text(library: Libra
 
 def test_stale_texts_are_filtered_even_with_a_long_backlog(library: Library, monkeypatch):
     """Then every candidate is compared: unchanged memories are found, changed ones are not."""
-    monkeypatch.setattr(staleness, "_LISTED", 1)
+    monkeypatch.setattr(staleness, "_MAX_LISTED", 1)
     changed, kept = library.add(**TOKEN), library.add(**BREAD)
     library.index.mirror.drain()
     library.change(changed, title="Trains", narrative="Trains to the coast leave hourly.")

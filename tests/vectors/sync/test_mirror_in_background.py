@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.vectors import collection_names
-from app.vectors.embedding.endpoint import EndpointAddress, EndpointEmbedder
+from app.vectors.embedding.endpoint import EmbeddingEndpoint, EndpointEmbedder
 from app.vectors.errors import EmbedderFailed, VectorsUnavailable
 from tests.databases import Databases
 from tests.vectors.library import Counting, Library, opened
@@ -108,7 +108,7 @@ def test_failing_model_takes_precedence_over_a_lagging_index(failing: Library):
 def test_hanging_endpoint_does_not_delay_shutdown(library: Library):
     """The server stops within its grace period."""
     with socket.create_server(("127.0.0.1", 0)) as hanging:
-        address = EndpointAddress(f"http://127.0.0.1:{hanging.getsockname()[1]}", "model", "")
+        address = EmbeddingEndpoint(f"http://127.0.0.1:{hanging.getsockname()[1]}", "model", "")
         library.restart(EndpointEmbedder(address))
         library.add(**TOKEN)
         library.index.start()
