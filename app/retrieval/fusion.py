@@ -1,4 +1,4 @@
-"""Hybrid ranking: one order from lexical and semantic scores, each weighted by how clearly its best hit stands out.
+"""Hybrid ranking: one order from lexical and semantic scores, each weighted by how distinct its best hit is.
 
 Both retrievers score the candidates of both, and their scores are z-normalised over these. A retriever whose best
 candidate is far above the rest has found something; one whose candidates are all alike has not: the weights follow
@@ -21,7 +21,7 @@ from app.retrieval.calibration import SemanticScores
 from app.retrieval.ranking import ScoredDocuments, Vector
 
 LEXICAL_CLARITY: Final = 0.3
-"""Lexical scores are zero for most candidates, so their best stands out about three times as far as a cosine does."""
+"""Lexical scores are zero for most candidates, so their best is about three times as distinct as a cosine."""
 UNREADABLE_WEIGHT: Final = 0.15
 """What is left of the semantic weight for a script that the model cannot read."""
 QUESTION_PENALTY: Final = 0.4

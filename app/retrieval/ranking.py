@@ -158,7 +158,7 @@ def order(scores: Vector, seqs: Seqs) -> npt.NDArray[np.intp]:
 
 
 def display_scores(scores: Vector) -> Vector:
-    """Map unbounded scores to 0…1, keeping their order."""
+    """Map unbounded scores to 0…1, in the same order."""
     return -np.expm1(-1.5 * np.maximum(scores, 0.0))
 
 

@@ -1,4 +1,4 @@
-"""The little words of a language, which say nothing about what a question is after."""
+"""Stop words: the function words of a language, which say nothing about the subject of a query."""
 
 import unicodedata
 from collections.abc import Set
@@ -52,7 +52,7 @@ _BY_LANGUAGE: dict[str, frozenset[str]] = {
     }.items()
 }
 
-# Question words and polite endings of scripts that are asked for by pairs of characters.
+# Question words and polite endings in scripts that are searched by pairs of characters.
 _QUESTION_PAIRS = """
     什么 甚么 多少 哪些 哪个 哪里 哪儿 怎么 怎样 如何 为何 何时 是否 我们 你们 他们 這個 什麼 哪個
     哪裡 怎麼 です ます した して いる ある から まで とは どの どこ なに なん いつ だれ こと もの
@@ -62,7 +62,7 @@ _QUESTION_PAIRS = """
 _PAIRS = frozenset(_QUESTION_PAIRS.split())
 
 
-def among(asked: Set[str]) -> frozenset[str]:
-    """Return the stop words of the language that fits the asked words best, English when none stands out."""
-    spoken = max(_BY_LANGUAGE.values(), key=lambda listed: len(listed & asked))
-    return spoken | _PAIRS
+def among(words: Set[str]) -> frozenset[str]:
+    """Return the stop words of the language that fits the words best, English when there is no clear best."""
+    best = max(_BY_LANGUAGE.values(), key=lambda listed: len(listed & words))
+    return best | _PAIRS

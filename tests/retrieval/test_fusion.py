@@ -62,7 +62,7 @@ def test_candidate_that_both_retrievers_like_ranks_first():
 
 
 def test_retriever_with_a_clear_best_hit_outweighs_one_without():
-    """When all cosines are alike, lexical scores weigh more than when one cosine stands out."""
+    """When all cosines are alike, lexical scores weigh more than when one cosine is distinct."""
     lexical = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.1]
     clear = [0.1, 0.9, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
     assert fused(candidates(lexical, ALIKE)).semantic_weight < fused(candidates(lexical, clear)).semantic_weight

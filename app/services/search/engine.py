@@ -1,6 +1,7 @@
 """The search engine: parse the query, retrieve lexical and semantic candidates, fuse them, return a page of hits."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +15,7 @@ from app.errors import Invalid
 from app.retrieval import text
 from app.services.memories import listing
 from app.services.projects import projects
-from app.services.search import hybrid, pages
+from app.services.search import hybrid, lexical, results
 from app.services.search.lexical import LexicalRetriever
 from app.services.search.query import Query, QueryParser, SearchParams
 from app.services.search.results import Candidates, FallbackReason, Hit, Ranking, SearchResults
@@ -28,14 +29,18 @@ from app.vectors.index import Index
 
 _log = structlog.get_logger(__name__)
 
+LEXICAL_CANDIDATES: Final = 60
+"""How many of the best lexical candidates are fused with the semantic ones."""
 LATE_MS: Final = 60_000
 """The index is late when something has waited longer than this to be mirrored."""
 _NOTICES: Final[dict[FallbackReason, str]] = {
-    "index_behind": "Recent changes are found by their words alone for now; see vectors/status?deep=1.",
-    "embedder_error": "The embedding model fails, so only words were searched; see vectors/status?deep=1.",
+    "index_behind": "Recent changes can only be found by keyword for now; see vectors/status?deep=1.",
+    "embedder_error": "The embedding model is failing, so only keywords were searched; see vectors/status?deep=1.",
 }
-_NOTICE: Final = "The vector index does not answer, so only words were searched; cmem-server doctor tells why."
-_SWITCHED_OFF: Final = "Search by meaning is switched off, so only words were searched."
+_NOTICE: Final = (
+    "The vector index is not responding, so only keywords were searched; run cmem-server doctor to see why."
+)
+_SWITCHED_OFF: Final = "Semantic search is switched off, so only keywords were searched."
 
 
 class SearchEngine:
@@ -61,76 +66,74 @@ class SearchEngine:
         """
         started = time.perf_counter()
         if params.query is None and not params.filters:
-            raise Invalid.field("query", "a query or a filter is needed")
+            raise Invalid.field("query", "must be given unless there is a filter")
         is_blank = not (params.query or "").strip()
-        results = _list_filtered(database, caller, params) if is_blank else self._search(database, caller, params)
-        results = replace(results, duration_ms=round((time.perf_counter() - started) * 1000))
+        found = _list_filtered(database, caller, params) if is_blank else self._search(database, caller, params)
+        found = replace(found, duration_ms=round((time.perf_counter() - started) * 1000))
         _log.info(
             "search_performed",
-            count=len(results.hits),
-            strategy=results.strategy,
-            chroma_available=results.chroma_available,
-            reason=results.fallback_reason,
-            duration_ms=results.duration_ms,
+            count=len(found.hits),
+            strategy=found.strategy,
+            chroma_available=found.chroma_available,
+            reason=found.fallback_reason,
+            duration_ms=found.duration_ms,
         )
-        return results
+        return found
 
     def _search(self, database: Database, caller: Caller, params: SearchParams) -> SearchResults:
         with database.read() as connection:
             params = _resolve_scope(connection, caller, params)
-            pending = self._start_semantic(params)
             scope = SearchScope(caller.team_id or "", params.project_ids)
-            query = self._parser.parse(connection, scope, params.query or "", params.filters)
-            lexical = self._lexical.candidates(connection, query)
-        ranking = self._rank(database, params, query, lexical, pending)
-        if params.min_score is not None:
-            ranking = ranking.take(np.flatnonzero(ranking.scores >= params.min_score))
+            terms = text.terms(params.query or "")
+            pending = self._start_semantic(params, terms)
+            query = self._parser.parse(connection, scope, terms, params.filters)
+            candidates = self._lexical.candidates(connection, query)
+        ranking = self._rank(database, params, query, candidates, pending)
         with database.read() as connection:
-            if ranking.chroma_available and _is_index_late(connection, params):
-                ranking = replace(ranking, fallback_reason="index_behind", notice=_NOTICES["index_behind"])
-            if params.order_by != "relevance":
-                ranking = self._by_time(connection, scope, ranking, oldest_first=params.order_by == "oldest")
-            hits, next_cursor = pages.read(connection, caller, params, query.terms, ranking)
-        return SearchResults(
-            hits,
-            ranking.strategy,
-            next_cursor,
-            chroma_available=ranking.chroma_available,
-            fallback_reason=ranking.fallback_reason,
-            notice=ranking.notice,
-            terms=query.terms,
-        )
+            ranking = self._arrange(connection, params, query, ranking)
+            return results.read_page(connection, caller, params, query.terms, ranking)
 
-    def _start_semantic(self, params: SearchParams) -> PendingSearch | None:
+    def _start_semantic(self, params: SearchParams, terms: Sequence[text.Term]) -> PendingSearch | None:
         """Send the query to the vector index, unless keywords alone are wanted or available."""
-        query = params.query or ""
-        if self._semantic is None or params.mode == "keyword" or not text.terms(query):
+        if self._semantic is None or params.mode == "keyword" or not terms:
             return None
-        return self._semantic.start(params.project_ids, query)
+        return self._semantic.start(params.project_ids, params.query or "")
 
     def _rank(
         self,
         database: Database,
         params: SearchParams,
         query: Query,
-        lexical: Candidates,
+        candidates: Candidates,
         pending: PendingSearch | None,
     ) -> Ranking:
-        """Rank the candidates of the retrievers that the mode names; without the index, the lexical ones alone."""
+        """Rank what the retrievers of the mode find; without the index, the lexical candidates alone."""
         if self._semantic is None or pending is None:
             is_missing = self._semantic is None and params.mode in ("hybrid", "semantic")
-            return replace(hybrid.lexical_only(lexical), notice=_SWITCHED_OFF if is_missing else None)
+            return replace(hybrid.lexical_only(candidates), notice=_SWITCHED_OFF if is_missing else None)
         try:
-            semantic = self._semantic.candidates(database, query, pending)
+            closest = self._semantic.candidates(database, query, pending)
             if params.mode == "semantic":
-                return hybrid.semantic_only(semantic, self._semantic.score(pending, semantic.scores))
+                return hybrid.semantic_only(closest, self._semantic.interpret(pending, closest.scores))
+            seqs = np.union1d(candidates.seqs[:LEXICAL_CANDIDATES], closest.seqs)
             with database.read() as connection:
-                rows = self._full_text.ranking_rows(connection, query.scope, hybrid.to_fuse(lexical, semantic))
-            cosines = self._semantic.cosines(pending, rows, semantic)
-            return hybrid.fuse(query, rows, lexical, self._semantic.score(pending, cosines))
+                rows = self._full_text.ranking_rows(connection, query.scope, seqs)
+            by_words = lexical.score(query, rows)
+            by_meaning = self._semantic.score(pending, rows, closest)
+            return hybrid.fuse(query, rows, by_words, by_meaning, candidates)
         except VectorsUnavailable as outage:
             notice = _NOTICES.get(outage.reason, _NOTICE)
-            return replace(hybrid.lexical_only(lexical), fallback_reason=outage.reason, notice=notice)
+            return replace(hybrid.lexical_only(candidates), fallback_reason=outage.reason, notice=notice)
+
+    def _arrange(self, connection: Connection, params: SearchParams, query: Query, ranking: Ranking) -> Ranking:
+        """Apply what the request says of scores and order, and note when the index is late."""
+        if params.min_score is not None:
+            ranking = ranking.take(np.flatnonzero(ranking.scores >= params.min_score))
+        if ranking.chroma_available and _is_index_late(connection, params):
+            ranking = replace(ranking, fallback_reason="index_behind", notice=_NOTICES["index_behind"])
+        if params.order_by != "relevance":
+            ranking = self._by_time(connection, query.scope, ranking, oldest_first=params.order_by == "oldest")
+        return ranking
 
     def _by_time(self, connection: Connection, scope: SearchScope, ranking: Ranking, *, oldest_first: bool) -> Ranking:
         positions = {seq: position for position, seq in enumerate(ranking.seqs.tolist())}
@@ -142,7 +145,7 @@ def _resolve_scope(connection: Connection, caller: Caller, params: SearchParams)
     """Return the search with the projects in scope, which the caller may read, and its platform in canonical form."""
     project_ids = params.project_ids or ((caller.project_id,) if caller.project_id else ())
     if not project_ids:
-        raise Invalid.field("projectId", "name a project, or use a key that is bound to one")
+        raise Invalid.field("projectId", "must be given unless the API key is bound to a project")
     for project_id in project_ids:
         projects.require(connection, caller, project_id)
     platform = params.filters.platform_source

@@ -7,9 +7,10 @@ import numpy as np
 from sqlalchemy import Connection
 
 from app.retrieval import ranking, text
+from app.retrieval.ranking import ScoredDocuments
 from app.services.search.query import Query
 from app.services.search.results import Candidates
-from app.store.fulltext import FullText, Seqs
+from app.store.fulltext import FullText, RankingRow, Seqs
 from app.store.fulltext.postings import NO_SEQS, Postings
 
 MAX_CANDIDATES: Final = 1_000
@@ -29,7 +30,7 @@ class LexicalRetriever:
     def candidates(self, connection: Connection, query: Query) -> Candidates:
         """Return the memories that match the query best, at most `MAX_CANDIDATES`."""
         seqs = self._matches(connection, query)
-        scores = query.score_by_postings(seqs)
+        scores = ranking.score_binary(query.term_weights, *_binary_frequencies(query, seqs))
         best = ranking.order(scores, seqs)[:MAX_CANDIDATES]
         seqs, scores = seqs[best], scores[best]
         head = self._read(connection, query, np.sort(seqs[:READ_ROWS]))
@@ -40,7 +41,12 @@ class LexicalRetriever:
     def _read(self, connection: Connection, query: Query, seqs: Seqs) -> Candidates:
         """Rank memories by their texts."""
         rows = self._full_text.ranking_rows(connection, query.scope, seqs)
-        scores = query.prefer_current(rows, query.score(rows).scores)
+        scores = ranking.prefer_current(
+            score(query, rows).scores,
+            rows,
+            newest_at_epoch=query.statistics.newest_at_epoch,
+            half_life_days=query.half_life_days,
+        )
         return Candidates.best_first("keyword", np.array([row.seq for row in rows], np.int64), scores)
 
     def _matches(self, connection: Connection, query: Query) -> Seqs:
@@ -63,6 +69,34 @@ class LexicalRetriever:
         if not query.filters or not len(seqs):
             return seqs
         return self._full_text.matching(connection, query.scope, seqs, query.filters)
+
+
+def score(query: Query, rows: Sequence[RankingRow]) -> ScoredDocuments:
+    """Score memories, in ascending order of `seq`, by what their texts say."""
+    return ranking.score_documents(
+        query.terms,
+        query.term_weights,
+        *_binary_frequencies(query, np.array([row.seq for row in rows], np.int64)),
+        rows,
+        average_characters=query.statistics.characters / max(query.statistics.memories, 1),
+    )
+
+
+def _binary_frequencies(query: Query, seqs: Seqs) -> tuple[ranking.Matrix, ranking.Matrix]:
+    """Return which terms are in the memories' own text and which in their context text (terms × memories)."""
+    shape = (len(query.postings), len(seqs))
+    own = [_membership(seqs, NO_SEQS if postings.own is None else postings.own) for postings in query.postings]
+    context = [_membership(seqs, postings.in_context) for postings in query.postings]
+    return np.array(own).reshape(shape), np.array(context).reshape(shape)
+
+
+def _membership(seqs: Seqs, listed: Seqs) -> ranking.Vector:
+    """Return 1.0 for each of `seqs` that is listed, else 0.0; both are ascending."""
+    if not len(listed):
+        return np.zeros(len(seqs))
+    positions = np.minimum(np.searchsorted(listed, seqs), len(listed) - 1)
+    is_listed: ranking.Vector = (listed[positions] == seqs).astype(float)
+    return is_listed
 
 
 def _union(one: Seqs, other: Seqs) -> Seqs:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import numpy as np
 from sqlalchemy import Connection
 
 from app.retrieval import ranking, spelling, text
-from app.store.fulltext import NO_FILTERS, CorpusStatistics, FullText, MemoryFilters, RankingRow, SearchScope, Seqs
-from app.store.fulltext.postings import NO_SEQS, Postings, PostingsCache
+from app.store.fulltext import NO_FILTERS, CorpusStatistics, FullText, MemoryFilters, SearchScope
+from app.store.fulltext.postings import Postings, PostingsCache
 
 MAX_LIMIT: Final = 100
 DEFAULT_LIMIT: Final = 20
@@ -39,7 +38,7 @@ class SearchParams:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parsed query, with the statistics of its terms in the projects in scope: all that scoring needs."""
+    """A parsed query: its terms with their statistics in the projects in scope, and all else that scoring needs."""
 
     scope: SearchScope
     filters: MemoryFilters
@@ -48,33 +47,6 @@ class Query:
     postings: Sequence[Postings]
     term_weights: ranking.Vector
     half_life_days: float
-
-    def score_by_postings(self, seqs: Seqs) -> ranking.Vector:
-        """Score memories, in ascending order, by which terms they have, without reading their texts."""
-        return ranking.score_binary(self.term_weights, *self._binary_frequencies(seqs))
-
-    def score(self, rows: Sequence[RankingRow]) -> ranking.ScoredDocuments:
-        """Score memories, in ascending order of `seq`, by what their texts say."""
-        return ranking.score_documents(
-            self.terms,
-            self.term_weights,
-            *self._binary_frequencies(np.array([row.seq for row in rows], np.int64)),
-            rows,
-            average_characters=self.statistics.characters / max(self.statistics.memories, 1),
-        )
-
-    def prefer_current(self, rows: Sequence[RankingRow], scores: ranking.Vector) -> ranking.Vector:
-        """Return the scores with the newer of near equals ahead, and no superseded memory above its replacement."""
-        return ranking.prefer_current(
-            scores, rows, newest_at_epoch=self.statistics.newest_at_epoch, half_life_days=self.half_life_days
-        )
-
-    def _binary_frequencies(self, seqs: Seqs) -> tuple[ranking.Matrix, ranking.Matrix]:
-        """Return which terms are in the memories' own text and which in their context text (terms × memories)."""
-        shape = (len(self.postings), len(seqs))
-        own = [_membership(seqs, NO_SEQS if postings.own is None else postings.own) for postings in self.postings]
-        context = [_membership(seqs, postings.in_context) for postings in self.postings]
-        return np.array(own).reshape(shape), np.array(context).reshape(shape)
 
 
 class QueryParser:
@@ -85,10 +57,11 @@ class QueryParser:
         self._half_life_days = half_life_days
         self._cache = PostingsCache(full_text)
 
-    def parse(self, connection: Connection, scope: SearchScope, query: str, filters: MemoryFilters) -> Query:
-        """Return the query's terms, misspelt ones corrected, with their statistics."""
+    def parse(
+        self, connection: Connection, scope: SearchScope, terms: Sequence[text.Term], filters: MemoryFilters
+    ) -> Query:
+        """Return a query for these terms, misspelt ones corrected, with their statistics."""
         statistics = self._full_text.statistics(connection, scope)
-        terms: Sequence[text.Term] = text.terms(query)
         postings = self._postings(connection, scope, statistics, terms)
         if misspelt := _misspelt(terms, postings):
             terms = [self._correct(connection, scope, term) if term in misspelt else term for term in terms]
@@ -116,12 +89,3 @@ def _misspelt(terms: Sequence[text.Term], postings: Sequence[Postings]) -> list[
     """Return the first few terms that no memory has and that are long enough to be corrected."""
     unknown = [term for term, each in zip(terms, postings, strict=True) if not (each.frequency or len(each.in_context))]
     return [term for term in unknown if spelling.prefix(term)][:MAX_CORRECTED_TERMS]
-
-
-def _membership(seqs: Seqs, listed: Seqs) -> ranking.Vector:
-    """Return 1.0 for each of `seqs` that is listed, else 0.0; both are ascending."""
-    if not len(listed):
-        return np.zeros(len(seqs))
-    positions = np.minimum(np.searchsorted(listed, seqs), len(listed) - 1)
-    is_listed: ranking.Vector = (listed[positions] == seqs).astype(float)
-    return is_listed

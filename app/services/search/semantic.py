@@ -52,8 +52,8 @@ class SemanticRetriever:
         self._full_text = full_text
         self._search = search
         self._embedder = embedder
-        self._calibration = embedding.Once(self._calibrate)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="meaning")
+        self._calibration = embedding.Lazy(self._calibrate)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="semantic-search")
 
     def start(self, project_ids: Sequence[str], query: str) -> PendingSearch:
         """Send a query to the index without waiting for it."""
@@ -72,19 +72,19 @@ class SemanticRetriever:
             more = self._send(pending.project_ids, pending.query, limit, pending.deadline)
             matches = _wait(more, pending.deadline)
 
-    def cosines(self, pending: PendingSearch, rows: Sequence[RankingRow], candidates: Candidates) -> Vector:
-        """Return the cosine of each row; those that are not indexed yet count as the most distant one."""
+    def score(self, pending: PendingSearch, rows: Sequence[RankingRow], candidates: Candidates) -> SemanticScores:
+        """Score memories by their exact cosines; those that are not indexed yet count as the most distant one."""
         known = dict(zip(candidates.seqs.tolist(), candidates.scores.tolist(), strict=True))
         known |= self._exact_cosines(pending, [row for row in rows if row.seq not in known])
         most_distant = min(known.values(), default=0.0)
-        return np.array([known.get(row.seq, most_distant) for row in rows])
+        return self.interpret(pending, np.array([known.get(row.seq, most_distant) for row in rows]))
 
-    def score(self, pending: PendingSearch, cosines: Vector) -> SemanticScores:
-        """Return what cosines mean with this model, for this query."""
+    def interpret(self, pending: PendingSearch, cosines: Vector) -> SemanticScores:
+        """Return what cosines mean with this model and for this query."""
         model = self._calibration.get()  # known as soon as there are candidates
         calibrated_share = scripts.readable_share(pending.query, CALIBRATED_SCRIPT.__eq__)
         threshold = model.threshold(cosines, is_calibrated_script=calibrated_share >= READABLE_SHARE)
-        readable_share = scripts.readable_share(pending.query, self._search.reads)
+        readable_share = scripts.readable_share(pending.query, self._search.supports_script)
         return SemanticScores(cosines, model.similarities(cosines), cosines >= threshold, readable_share)
 
     def close(self) -> None:

@@ -93,7 +93,7 @@ def around(engine: SearchEngine, database: Database, caller: Caller, params: Tim
     """
     project_id = params.project_id or caller.project_id
     if project_id is None:
-        raise Invalid.field("query.projectId", "name a project, or use a key that is bound to one")
+        raise Invalid.field("query.projectId", "must be given unless the API key is bound to a project")
     best_match = None if params.query is None else _best_match(engine, database, caller, project_id, params.query)
     with database.read() as connection:
         projects.require(connection, caller, project_id)

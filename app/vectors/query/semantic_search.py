@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.vectors import collection_names, documents, embedding
-from app.vectors.chroma.collections import Collections, Hit, Model
+from app.vectors.chroma.collections import Collections, DocumentHit, Model
 from app.vectors.embedding import Embedder, Vectors
 from app.vectors.errors import IndexBehind, TimedOut
 from app.vectors.query.staleness import PendingChanges
@@ -53,11 +53,11 @@ class SemanticSearch:
         self._require = require
         self._pending_changes = pending_changes
         self._embedder = embedder
-        self._models = [(one, embedding.remember_queries(one)) for one in (embedder, *earlier)]
+        self._models = [(one, embedding.cache_queries(one)) for one in (embedder, *earlier)]
 
-    def reads(self, script: str) -> bool:
+    def supports_script(self, script: str) -> bool:
         """Return whether the model understands a script (ISO 15924)."""
-        return self._embedder.reads(script)
+        return self._embedder.supports_script(script)
 
     def candidates(
         self, project_ids: Sequence[str], query: str, *, limit: int, timeout_seconds: float = 2.0
@@ -116,7 +116,7 @@ class SemanticSearch:
         raise IndexBehind("The index is being rebuilt for another model.")
 
 
-def _best_per_memory(project_id: str, hits: Sequence[Hit]) -> list[SemanticMatch]:
+def _best_per_memory(project_id: str, hits: Sequence[DocumentHit]) -> list[SemanticMatch]:
     best: dict[str, SemanticMatch] = {}
     for hit in hits:  # best first
         memory_id = documents.memory_id(hit.document_id)
