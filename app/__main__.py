@@ -1,4 +1,4 @@
-"""python -m app: hands over to the commands."""
+"""`python -m app` runs the commands, as `cmem-server` does."""
 
 from app.cli import main
 

@@ -88,7 +88,7 @@ def _started(process: subprocess.Popen[bytes], output: IO[bytes]) -> Started:
     give_up_at = time.monotonic() + START_SECONDS
     while time.monotonic() < give_up_at and process.poll() is None:
         printed = os.pread(output.fileno(), 1_000_000, 0).decode()
-        if (found := re.search(r"listens on ([^,\s]+)", printed)) and _answers(found.group(1)):
+        if (found := re.search(r"listening on (\S+)", printed)) and _answers(found.group(1)):
             return Started(process, found.group(1), printed)
         time.sleep(0.02)
     raise AssertionError("the server did not start")

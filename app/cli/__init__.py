@@ -1,4 +1,4 @@
-"""The admin commands, one module per noun: the same services as the API, no SQL of its own."""
+"""The admin commands, one module each: they call the same services as the API and contain no SQL of their own."""
 
 from app.cli.root import main
 

@@ -1,4 +1,4 @@
-"""`export` and `import`: everything out as NDJSON, and back in."""
+"""`export` and `import`: everything as NDJSON, and back."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import IO
 
 import click
-from rich.console import Console
-from rich.progress import DownloadColumn, Progress, TextColumn
+from rich.progress import DownloadColumn, TextColumn
 
-from app.api.http import strict_json
-from app.caller import Caller
-from app.cli import console
-from app.services.projects import projects
+from app.cli import console, progress
+from app.services.shared import strict_json
 from app.services.transfer import exporting, importing, markdown, ndjson
 from app.services.transfer.transfer_records import Record
-from app.store.database import Database
 
-_PIECE_BYTES = 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
 _SHOWN_WARNINGS = 20
 
 _of_project = click.option("--project", metavar="PROJECT", help="Id or slug of one project; else the whole team.")
@@ -27,46 +23,46 @@ _of_project = click.option("--project", metavar="PROJECT", help="Id or slug of o
 @click.command()
 @console.of_team
 @_of_project
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file; standard output when left out.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Output file; else standard output.")
 @click.option("--format", "form", type=click.Choice(["ndjson", "markdown"]), default="ndjson", show_default=True)
 def export(team: str, project: str | None, out: Path | None, form: str) -> None:
-    """Take a project or a team out: sessions, events, memories, sources, rules. Deleted things are not in it."""
-    with console.opened() as database:
-        caller, project_id = _reach(database, team, project)
+    """Export a project or a team. Sessions, events, memories, sources and rules, without what was deleted."""
+    with console.open_database() as database:
+        caller, project_id = console.caller_and_project(database, team, project)
         with database.write() as connection:
-            wanted = exporting.chosen(connection, caller, project_id)
-            exporting.note(connection, caller, wanted)
+            selected = exporting.select_projects(connection, caller, project_id)
+            exporting.record_export(connection, caller, selected)
         if form == "markdown":
-            lines = markdown.lines(exporting.records(database, caller, wanted))
-            pieces: Iterator[bytes] = (line.encode() for line in lines)
+            lines = markdown.lines(exporting.records(database, caller, selected))
+            chunks: Iterator[bytes] = (line.encode() for line in lines)
         else:
-            pieces = exporting.chunks(database, caller, wanted)
-        with _opened(out) as file, _progress_bar("exporting") as progress:
-            for piece in pieces:
-                file.write(piece)
-                progress(len(piece))
+            chunks = exporting.chunks(database, caller, selected)
+        with _open_output(out) as file, _progress_bar("exporting") as advance:
+            for chunk in chunks:
+                file.write(chunk)
+                advance(len(chunk))
 
 
 @click.command("import")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @console.of_team
 @_of_project
-@click.option("--keep-ids", is_flag=True, help="Give every row the id it had: for moving between servers.")
+@click.option("--keep-ids", is_flag=True, help="Keep the ids of all rows, to move between servers.")
 @console.as_json
 def import_(path: Path, team: str, project: str | None, keep_ids: bool, as_json: bool) -> None:
-    """Bring an export in; running it again adds only what is missing. `-` reads standard input."""
-    with console.opened() as database:
-        caller, project_id = _reach(database, team, project)
+    """Import an export. Running it again adds only what is missing; the PATH `-` is standard input."""
+    with console.open_database() as database:
+        caller, project_id = console.caller_and_project(database, team, project)
         run = importing.Import(database, caller, into_project_id=project_id, keep_ids=keep_ids)
         try:
-            with click.open_file(str(path), "rb") as file, _progress_bar("importing") as progress:
+            with click.open_file(str(path), "rb") as file, _progress_bar("importing") as advance:
                 batches = ndjson.Batches(_decode, run.report)
-                while piece := file.read(_PIECE_BYTES):
-                    for batch in batches.feed(piece):
-                        run.take(batch)
-                    progress(len(piece))
+                while chunk := file.read(_CHUNK_BYTES):
+                    for batch in batches.feed(chunk):
+                        run.import_batch(batch)
+                    advance(len(chunk))
                 for batch in batches.rest():
-                    run.take(batch)
+                    run.import_batch(batch)
             report = run.finish()
         finally:
             run.close()
@@ -78,17 +74,9 @@ def _decode(line: bytes) -> Record:
     return decoded
 
 
-def _reach(database: Database, team: str, project: str | None) -> tuple[Caller, str | None]:
-    caller = console.within(database, team)
-    if project is None:
-        return caller, None
-    with database.read() as connection:
-        return caller, projects.find(connection, caller, project).id
-
-
 @contextmanager
-def _opened(out: Path | None) -> Iterator[IO[bytes]]:
-    """Yield where to write; a file is readable by its owner only, and gets its name once it is whole."""
+def _open_output(out: Path | None) -> Iterator[IO[bytes]]:
+    """Yield where to write. A file is readable by its owner only, and gets its name once it is complete."""
     if out is None:
         yield sys.stdout.buffer
         return
@@ -101,13 +89,12 @@ def _opened(out: Path | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress_bar(label: str) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn(label), DownloadColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+    with progress.bar(TextColumn(label), DownloadColumn()) as bar:
         task = bar.add_task("", total=None)
         yield lambda size: bar.advance(task, size)
 
 
-def _as_text(report: importing.Report) -> str:
+def _as_text(report: importing.ImportSummary) -> str:
     lines = [f"created {report.created}, skipped {report.skipped}, failed {report.failed}"]
     lines += [f"  line {warning.line}: {warning.message}" for warning in report.warnings[:_SHOWN_WARNINGS]]
     return "\n".join(lines)

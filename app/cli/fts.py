@@ -1,12 +1,8 @@
-"""`fts`: care of the full-text index."""
-
-import sys
+"""`fts`: checks and repairs the full-text index."""
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 
-from app.cli import console
+from app.cli import console, progress
 from app.services.operations import fulltext_check
 from app.store.database import Database
 
@@ -19,25 +15,30 @@ def fts() -> None:
 @fts.command()
 @console.as_json
 def check(as_json: bool) -> None:
-    """Compare the index with every memory; exits 1 when they differ."""
-    with console.opened() as database:
-        is_whole = fulltext_check.is_full_text_whole(database)
-    show = {"ok": is_whole}
-    console.show(show, as_json=as_json, text=lambda _: "full text is whole" if is_whole else "full text has drifted")
-    if not is_whole:
+    """Compare the index with every memory. Exits 1 when they differ."""
+    with console.open_database() as database:
+        is_intact = fulltext_check.is_full_text_whole(database)
+    console.show({"ok": is_intact}, as_json=as_json, text=lambda _: _as_text(is_intact))
+    if not is_intact:
         raise click.exceptions.Exit(1)
 
 
 @fts.command()
 @console.as_json
 def rebuild(as_json: bool) -> None:
-    """Index every memory anew, while a server may go on serving."""
-    with console.opened() as database:
-        indexed = _with_progress(database)
-    console.show({"indexed": indexed}, as_json=as_json, text=lambda _: f"indexed {indexed} memories")
+    """Rebuild the index from every memory. A server may keep running."""
+    with console.open_database() as database:
+        indexed = _rebuild(database)
+    console.show({"indexed": indexed}, as_json=as_json, text=lambda _: f"Indexed {indexed} memories")
 
 
-def _with_progress(database: Database) -> int:
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("indexing", total=fulltext_check.count_memories(database))
-        return fulltext_check.rebuild_full_text(database, lambda done: bar.update(task, completed=done))
+def _rebuild(database: Database) -> int:
+    total = fulltext_check.count_memories(database)
+    with progress.counting("indexing") as advance:
+        return fulltext_check.rebuild_full_text(database, lambda done: advance(done, total))
+
+
+def _as_text(is_intact: bool) -> str:
+    if is_intact:
+        return "The full-text index is intact"
+    return "The full-text index differs from the memories. Run `cmem-server fts rebuild`"

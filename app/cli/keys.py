@@ -1,4 +1,4 @@
-"""`keys`: who may come in."""
+"""`keys`: the API keys of teams, and of the server itself."""
 
 from typing import Any
 
@@ -17,19 +17,19 @@ from app.store.records import ApiKey
 _COLUMNS = ("prefix", "name", "scopes", "projectId", "userId", "state", "id")
 
 maybe_team = click.option("--team", metavar="TEAM", help="Id or slug of the team.")
-of_server = click.option("--server", "of_server", is_flag=True, help="Of no team: for the server itself.")
+of_server = click.option("--server", "of_server", is_flag=True, help="A key of the server itself, of no team.")
 
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate and revoke API keys."""
+    """Create, list, rotate and revoke API keys."""
 
 
 @keys.command()
 @maybe_team
 @of_server
-@click.option("--project", metavar="PROJECT", help="Id or slug of the one project the key is for.")
-@click.option("--user", metavar="USER", help="The member the key belongs to; the role cuts its scopes.")
+@click.option("--project", metavar="PROJECT", help="Id or slug of the only project that the key may use.")
+@click.option("--user", metavar="USER", help="Member that the key belongs to; their role limits its scopes.")
 @click.option("--scope", "scopes", multiple=True, default=(MEMORIES_READ,), show_default=True)
 @click.option("--name", help="What the key is for.")
 @click.option("--expires-in-days", type=click.IntRange(1, 365))
@@ -44,12 +44,12 @@ def create(
     expires_in_days: int | None,
     as_json: bool,
 ) -> None:
-    """Make a key and print it: this is the only time it is shown."""
+    """Create a key and print it. It is shown only this once."""
     if not of_server and SERVER_ADMIN in scopes:
-        raise click.UsageError(f"A key with {SERVER_ADMIN} is of no team: use --server.")
+        raise click.UsageError(f"A key with the scope {SERVER_ADMIN} belongs to no team: use --server.")
     minted = credentials.mint()
     secret_hash = credentials.hash_secret(minted.secret)
-    with console.opened() as database:
+    with console.open_database() as database:
         caller = _caller(database, team, of_server=of_server)
         with database.write() as connection:
             project_id = projects.find(connection, caller, project).id if project else None
@@ -65,12 +65,12 @@ def create(
 @of_server
 @console.as_json
 def list_(team: str | None, of_server: bool, as_json: bool) -> None:
-    """List the keys of a team, never their secrets. Look at those that are unused or expire soon."""
-    with console.opened() as database:
+    """List the keys of a team. Those that are unused or expire soon are marked; secrets are never shown."""
+    with console.open_database() as database:
         caller = _caller(database, team, of_server=of_server)
         with database.read() as connection:
-            found = [_shown(key) for key in service.everything(connection, caller)]
-    console.show(found, as_json=as_json, text=lambda rows: console.table(rows, _COLUMNS))
+            rows = [_as_dict(key) for key in service.list_all(connection, caller)]
+    console.show(rows, as_json=as_json, text=lambda rows: console.table(rows, _COLUMNS))
 
 
 @keys.command()
@@ -81,17 +81,19 @@ def list_(team: str | None, of_server: bool, as_json: bool) -> None:
     type=click.IntRange(0, service.MAX_OVERLAP_SECONDS),
     default=0,
     show_default=True,
-    help="How long the old key goes on working.",
+    help="How long the old key still works.",
 )
 @console.as_json
 def rotate(key: str, team: str | None, overlap_seconds: int, as_json: bool) -> None:
-    """Put a new key in the place of KEY, an id or a prefix, and print it: this is the only time it is shown."""
+    """Replace KEY, an id or a prefix, with a new key and print it. It is shown only this once."""
     minted = credentials.mint()
     secret_hash = credentials.hash_secret(minted.secret)
-    with console.opened() as database, database.write() as connection:
-        standing, caller = _located(connection, key, team)
-        made = service.rotate(connection, caller, standing.id, minted, secret_hash, overlap_seconds=overlap_seconds)
-    _show_secret(made, minted, as_json=as_json)
+    with console.open_database() as database, database.write() as connection:
+        existing, caller = _find(connection, key, team)
+        replacement = service.rotate(
+            connection, caller, existing.id, minted, secret_hash, overlap_seconds=overlap_seconds
+        )
+    _show_secret(replacement, minted, as_json=as_json)
 
 
 @keys.command()
@@ -100,27 +102,27 @@ def rotate(key: str, team: str | None, overlap_seconds: int, as_json: bool) -> N
 @console.as_json
 def revoke(key: str, team: str | None, as_json: bool) -> None:
     """Revoke KEY, an id or a prefix, from its next request on."""
-    with console.opened() as database, database.write() as connection:
-        standing, caller = _located(connection, key, team)
-        revoked = service.revoke(connection, caller, standing.id)
-    console.show(_shown(revoked), as_json=as_json, text=lambda shown: f"{shown['prefix']} is revoked")
+    with console.open_database() as database, database.write() as connection:
+        existing, caller = _find(connection, key, team)
+        revoked = service.revoke(connection, caller, existing.id)
+    console.show(_as_dict(revoked), as_json=as_json, text=lambda value: f"Revoked {value['prefix']}")
 
 
 def _caller(database: Database, team: str | None, *, of_server: bool) -> Caller:
     if of_server == (team is not None):
-        raise click.UsageError("Say either --team TEAM or --server.")
-    return server_owner() if team is None else console.within(database, team)
+        raise click.UsageError("Give either --team TEAM or --server.")
+    return server_owner() if team is None else console.caller_in_team(database, team)
 
 
-def _located(connection: Connection, key: str, team: str | None) -> tuple[ApiKey, Caller]:
-    """Return a key, of this team when one is named, and the server's owner acting where it belongs."""
-    standing = service.locate(connection, server_owner(), key)
-    if team is not None and teams.find(connection, server_owner(), team).id != standing.team_id:
+def _find(connection: Connection, key: str, team: str | None) -> tuple[ApiKey, Caller]:
+    """Return a key and the server's owner acting in its team. Raises NotFound, also when another team is named."""
+    existing = service.find_in_any_team(connection, server_owner(), key)
+    if team is not None and teams.find(connection, server_owner(), team).id != existing.team_id:
         raise NotFound("key")
-    return standing, server_owner().within(standing.team_id) if standing.team_id else server_owner()
+    return existing, server_owner().within(existing.team_id) if existing.team_id else server_owner()
 
 
-def _shown(key: ApiKey) -> dict[str, Any]:
+def _as_dict(key: ApiKey) -> dict[str, Any]:
     return {
         "id": key.id,
         "prefix": credentials.prefix_of(key.public_id),
@@ -139,11 +141,11 @@ def _shown(key: ApiKey) -> dict[str, Any]:
 
 
 def _show_secret(key: ApiKey, minted: credentials.PresentedKey, *, as_json: bool) -> None:
-    shown: dict[str, Any] = {
+    reply: dict[str, Any] = {
         "id": key.id,
-        "apiKey": credentials.text_of(minted),
+        "apiKey": credentials.format_key(minted),
         "teamId": key.team_id,
         "projectId": key.project_id,
         "scopes": key.scopes,
     }
-    console.show(shown, as_json=as_json, text=lambda value: f"{value['apiKey']}")
+    console.show(reply, as_json=as_json, text=lambda value: str(value["apiKey"]))

@@ -1,4 +1,4 @@
-"""`members`: who belongs to a team, in which role."""
+"""`members`: who belongs to a team, and in which role."""
 
 from typing import Any
 
@@ -23,12 +23,12 @@ def members() -> None:
 @click.option("--role", type=click.Choice(list(RANKS)), default="member", show_default=True)
 @console.as_json
 def add(user: str, team: str, role: Role, as_json: bool) -> None:
-    """Take USER into the team."""
-    with console.opened() as database:
-        caller = console.within(database, team)
+    """Add USER to the team."""
+    with console.open_database() as database:
+        caller = console.caller_in_team(database, team)
         with database.write() as connection:
             member = service.add(connection, caller, user_id=user, role=role)
-    console.show(_shown(member), as_json=as_json, text=lambda shown: f"{shown['userId']}  {shown['role']}")
+    console.show(_as_dict(member), as_json=as_json, text=lambda value: f"{value['userId']}  {value['role']}")
 
 
 @members.command("list")
@@ -36,11 +36,11 @@ def add(user: str, team: str, role: Role, as_json: bool) -> None:
 @console.as_json
 def list_(team: str, as_json: bool) -> None:
     """List the members of a team."""
-    with console.opened() as database:
-        caller = console.within(database, team)
+    with console.open_database() as database:
+        caller = console.caller_in_team(database, team)
         with database.read() as connection:
-            found = [_shown(member) for member in service.everybody(connection, caller)]
-    console.show(found, as_json=as_json, text=lambda rows: console.table(rows, _COLUMNS))
+            rows = [_as_dict(member) for member in service.list_all(connection, caller)]
+    console.show(rows, as_json=as_json, text=lambda rows: console.table(rows, _COLUMNS))
 
 
 @members.command()
@@ -48,14 +48,14 @@ def list_(team: str, as_json: bool) -> None:
 @console.of_team
 @console.as_json
 def remove(user: str, team: str, as_json: bool) -> None:
-    """Take USER out of the team, with his keys. The last owner cannot leave."""
-    with console.opened() as database:
-        caller = console.within(database, team)
+    """Remove USER from the team and revoke their keys. The last owner cannot be removed."""
+    with console.open_database() as database:
+        caller = console.caller_in_team(database, team)
         with database.write() as connection:
             service.remove(connection, caller, user)
-    shown = {"deleted": True, "userId": user}
-    console.show(shown, as_json=as_json, text=lambda value: f"{value['userId']} has left")
+    reply = {"deleted": True, "userId": user}
+    console.show(reply, as_json=as_json, text=lambda value: f"Removed {value['userId']}")
 
 
-def _shown(member: Member) -> dict[str, Any]:
+def _as_dict(member: Member) -> dict[str, Any]:
     return {"teamId": member.team_id, "userId": member.user_id, "role": member.role}

@@ -12,28 +12,28 @@ from app.store.records import Team
 
 @click.group()
 def teams() -> None:
-    """Make and list teams."""
+    """Create and list teams."""
 
 
 @teams.command()
 @click.argument("name")
-@click.option("--slug", help="Short name; made from NAME when left out.")
+@click.option("--slug", help="Short name; derived from NAME when omitted.")
 @console.as_json
 def create(name: str, slug: str | None, as_json: bool) -> None:
-    """Make the team NAME."""
-    with console.opened() as database, database.write() as connection:
+    """Create the team NAME."""
+    with console.open_database() as database, database.write() as connection:
         team = service.create(connection, server_owner(), name=name, slug=slug)
-    console.show(_shown(team), as_json=as_json, text=lambda shown: f"{shown['slug']}  {shown['id']}")
+    console.show(_as_dict(team), as_json=as_json, text=lambda value: f"{value['slug']}  {value['id']}")
 
 
 @teams.command("list")
 @console.as_json
 def list_(as_json: bool) -> None:
     """List all teams."""
-    with console.opened() as database, database.read() as connection:
-        found = [_shown(team) for team in service.everybody(connection, server_owner())]
-    console.show(found, as_json=as_json, text=lambda rows: console.table(rows, ("slug", "name", "id")))
+    with console.open_database() as database, database.read() as connection:
+        rows = [_as_dict(team) for team in service.list_all(connection, server_owner())]
+    console.show(rows, as_json=as_json, text=lambda rows: console.table(rows, ("slug", "name", "id")))
 
 
-def _shown(team: Team) -> dict[str, Any]:
+def _as_dict(team: Team) -> dict[str, Any]:
     return {"id": team.id, "name": team.name, "slug": team.slug}

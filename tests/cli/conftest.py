@@ -1,4 +1,4 @@
-"""A data folder with a team `a`, as commands open it."""
+"""A data folder with the team `a`, which commands use."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,26 +10,26 @@ from app.caller import Caller, server_owner
 from app.cli.root import main
 from app.services.identity import teams
 from app.store.database import Database
-from tests.stores import Stores
+from tests.databases import Databases
 
 
 @pytest.fixture
-def folder(stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The data folder of this test, which every command uses."""
+def folder(databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The data folder of this test."""
     made = tmp_path / "data"
     made.mkdir()
     monkeypatch.setenv("CMEM_DATA_DIR", str(made))
     monkeypatch.setenv("CMEM_VECTORS", "off")
-    for name, value in stores.settings(made).items():
+    for name, value in databases.settings(made).items():
         monkeypatch.setenv(f"CMEM_{name.upper()}", value)
     yield made
-    stores.forget(made)
+    databases.drop(made)
 
 
 @pytest.fixture
-def store(stores: Stores, folder: Path) -> Iterator[Database]:
-    """The database of that folder."""
-    opened = Database(stores.url(folder))
+def store(databases: Databases, folder: Path) -> Iterator[Database]:
+    """The database in that folder."""
+    opened = Database(databases.url(folder))
     yield opened
     opened.close()
 

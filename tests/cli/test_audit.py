@@ -13,10 +13,10 @@ from app.store.database import Database
 Command = Callable[..., Result]
 
 
-def test_it_counts_then_removes_then_has_nothing_to_do(
+def test_a_dry_run_counts_what_the_run_then_deletes(
     command: Command, store: Database, owner: Caller, monkeypatch: pytest.MonkeyPatch
 ):
-    """The rehearsal is exact."""
+    """The count is exact."""
     with store.write() as connection:
         projects.create(connection, owner, name="p")
     monkeypatch.setattr("app.services.audit.pruning.now_ms", lambda: 2**50)
@@ -29,10 +29,10 @@ def test_it_counts_then_removes_then_has_nothing_to_do(
     assert shown[0] == shown[1] > 0
 
 
-def test_what_is_young_stays(command: Command, store: Database, owner: Caller):
-    """Also the very last day cannot be taken away."""
+def test_recent_entries_are_kept(command: Command, store: Database, owner: Caller):
+    """At least one day is always kept, and the number of days is required."""
     result = command("audit", "prune", "--older-than-days", 1)
 
-    assert (result.exit_code, result.stdout) == (0, "removed 0 entries\n")
+    assert (result.exit_code, result.stdout) == (0, "Deleted 0 entries\n")
     assert command("audit", "prune", "--older-than-days", 0).exit_code == 2
     assert command("audit", "prune").exit_code == 2

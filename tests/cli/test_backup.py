@@ -12,23 +12,23 @@ from app.caller import Caller
 from app.services.projects import projects
 from app.store.database import Database
 from tests.bench import harness
-from tests.stores import Stores, of_folder
+from tests.databases import Databases, database_url
 
 Command = Callable[..., Result]
 
 
 @pytest.fixture
-def empty_elsewhere(stores: Stores, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The settings of a server in another folder."""
+def empty_elsewhere(databases: Databases, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The settings of an empty server in another folder."""
     folder = tmp_path / "elsewhere"
-    with of_folder(stores, folder):
-        yield {"data_dir": str(folder), **stores.settings(folder)}
+    with database_url(databases, folder):
+        yield {"data_dir": str(folder), **databases.settings(folder)}
 
 
 def test_a_server_moves_into_another_folder(
     command: Command, store: Database, owner: Caller, empty_elsewhere: dict[str, str], tmp_path: Path, monkeypatch
 ):
-    """Backed up here, restored there, found whole there."""
+    """Backed up here, restored and intact there."""
     with store.write() as connection:
         projects.create(connection, owner, name="kept")
     written = json.loads(command("backup", tmp_path / "b.db", "--json").stdout)
@@ -40,24 +40,26 @@ def test_a_server_moves_into_another_folder(
     assert [project["name"] for project in json.loads(command("projects", "list", "--team", "a", "--json").stdout)] == [
         "kept"
     ]
-    assert command("db", "check").output == "the database is whole\n"
+    assert command("db", "check").output == "the database is intact\n"
 
 
-def test_a_rehearsal_checks_and_changes_nothing(command: Command, store: Database, owner: Caller, tmp_path: Path):
-    """--dry-run says whether it would do."""
+def test_a_dry_run_verifies_the_backup_and_changes_nothing(
+    command: Command, store: Database, owner: Caller, tmp_path: Path
+):
+    """--dry-run says whether the backup can be restored."""
     command("backup", tmp_path / "b.db")
     with store.write() as connection:
         projects.create(connection, owner, name="later")
 
     assert json.loads(command("restore", tmp_path / "b.db", "--dry-run", "--json").stdout)["dryRun"] is True
     with store.read() as connection:
-        assert [project.name for project in projects.everything(connection, owner)] == ["later"]
+        assert [project.name for project in projects.list_all(connection, owner)] == ["later"]
 
 
 def test_a_restore_is_refused_while_a_server_runs(
     command: Command, store: Database, owner: Caller, folder: Path, tmp_path: Path
 ):
-    """The line says what to do; a backup goes through meanwhile."""
+    """The line says what to do; a backup works meanwhile."""
     store.close()
     with harness.serving(folder) as running:
         assert running.process.stdout is not None
@@ -72,10 +74,10 @@ def test_a_restore_is_refused_while_a_server_runs(
     assert command("restore", tmp_path / "b.db").exit_code == 0
 
 
-def test_a_backup_without_its_manifest_is_checked_by_itself(
+def test_a_backup_without_a_manifest_is_restored_with_a_note(
     command: Command, store: Database, owner: Caller, tmp_path: Path
 ):
-    """It says so."""
+    """Only the file itself can be checked then."""
     store.close()
     command("backup", tmp_path / "b.db")
     shutil.copy(tmp_path / "b.db", tmp_path / "c.db")

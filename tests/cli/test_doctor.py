@@ -1,4 +1,4 @@
-"""`doctor` names what is wrong, and the command that it names mends it; twice is safe."""
+"""`doctor` finds what is wrong, and the command that it suggests repairs it; running that twice is safe."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from app.store.database import Database
 from app.vectors.chroma import server
 from tests.conftest import make_key
 from tests.services import damage
-from tests.store import damage as full_text
+from tests.store import corruption as full_text
 from tests.store.raw_writer import RawWriter
 
 Command = Callable[..., Result]
@@ -28,14 +28,14 @@ def filled(store: Database, owner: Caller) -> str:
     with store.write() as connection:
         project_id = projects.create(connection, owner, name="p").id
         for number in range(200):
-            text = f"{number} a memory to damage, of a lighthouse keeper " * 5
+            text = f"{number} a memory to damage, of a lighthouse sailor " * 5
             new = memories.NewMemory(project_id=project_id, kind="manual", type="manual", text=text)
             memories.add(connection, owner, new)
     return project_id
 
 
 def wrong(command: Command) -> dict[str, dict]:
-    """Return what the doctor finds wrong, by what it looked at."""
+    """Return the findings of the doctor that are not ok, by check."""
     result = command("doctor", "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == (0 if found["ok"] else 1)
@@ -43,12 +43,12 @@ def wrong(command: Command) -> dict[str, dict]:
 
 
 def named(finding: dict) -> list[str]:
-    """Return the command that a remedy names."""
+    """Return the command that a remedy suggests."""
     return finding["remedy"].split("`")[1].split()[1:]
 
 
-def test_a_whole_server_has_nothing_wrong(command: Command, filled: str):
-    """One screen, and zero."""
+def test_an_intact_server_has_no_findings(command: Command, filled: str):
+    """The report fits on one screen, and the exit code is 0."""
     result = command("doctor")
 
     assert result.exit_code == 0
@@ -67,8 +67,8 @@ def test_a_whole_server_has_nothing_wrong(command: Command, filled: str):
         (full_text.missed_changes, "full text"),
     ],
 )
-def test_damage_of_full_text_is_named_and_mended(command: Command, store: Database, filled: str, harm, what: str):
-    """By the rebuild that is named, which may run twice."""
+def test_damaged_full_text_is_found_and_repaired(command: Command, store: Database, filled: str, harm, what: str):
+    """By the suggested rebuild, which may run twice."""
     raw = RawWriter(store.path)
     harm(raw)
     raw.close()
@@ -81,10 +81,10 @@ def test_damage_of_full_text_is_named_and_mended(command: Command, store: Databa
 
 
 @pytest.mark.sqlite
-def test_a_damaged_page_is_named_and_a_backup_mends_it(
+def test_a_damaged_page_is_found_and_repaired_by_a_restore(
     command: Command, store: Database, filled: str, folder: Path, tmp_path: Path
 ):
-    """The newest backup takes its place."""
+    """From the newest backup."""
     command("backup", tmp_path / "b.db")
     store.close()
     damage.a_page_of_memories(store.path)
@@ -97,8 +97,8 @@ def test_a_damaged_page_is_named_and_a_backup_mends_it(
     assert wrong(command) == {}
 
 
-def test_a_database_behind_the_code_is_named_and_mended(command: Command, store: Database, filled: str):
-    """Migrations have a command of their own."""
+def test_an_older_database_is_found_and_upgraded(command: Command, store: Database, filled: str):
+    """By the command for migrations."""
     store.close()
     command("db", "downgrade", "0002")
     found = wrong(command)
@@ -108,18 +108,18 @@ def test_a_database_behind_the_code_is_named_and_mended(command: Command, store:
     assert wrong(command) == {}
 
 
-def test_memories_that_were_set_aside_are_named(command: Command, store: Database, filled: str):
-    """With the reason of the first, and the command that takes them up again."""
+def test_memories_that_were_set_aside_are_found(command: Command, store: Database, filled: str):
+    """With the first error, and the command that retries them."""
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE vector_outbox SET failed = true, last_error = 'no such model', attempts = 5")
     found = wrong(command)["outbox"]
 
-    assert found["detail"] == "200 memories were set aside, the first for: no such model"
+    assert found["detail"] == "200 memories were set aside; first error: no such model"
     assert named(found) == ["vectors", "backfill", "--failed"]
 
 
-def test_keys_about_to_expire_are_named(command: Command, store: Database, owner: Caller):
-    """A warning: everything still works."""
+def test_keys_about_to_expire_are_a_warning(command: Command, store: Database, owner: Caller):
+    """Everything still works."""
     make_key(store, owner, expires_in_days=8)
     make_key(store, owner, expires_in_days=3)
 
@@ -129,8 +129,8 @@ def test_keys_about_to_expire_are_named(command: Command, store: Database, owner
     assert "(expires soon)" in detail
 
 
-def test_keys_that_nobody_uses_are_named(command: Command, store: Database, owner: Caller):
-    """A key that was forgotten is a way in that nobody watches."""
+def test_unused_keys_are_a_warning(command: Command, store: Database, owner: Caller):
+    """A forgotten key is a way in that nobody watches."""
     make_key(store, owner)
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE api_keys SET created_at_epoch = created_at_epoch - 7862400000")
@@ -139,17 +139,17 @@ def test_keys_that_nobody_uses_are_named(command: Command, store: Database, owne
 
 
 @pytest.mark.sqlite
-def test_no_database_at_all_is_named(command: Command, folder: Path):
-    """With how to begin."""
+def test_a_missing_database_is_found(command: Command, folder: Path):
+    """With what to do."""
     (folder / "cmem.db").unlink()
 
-    assert wrong(command)["database"]["remedy"] == "run `cmem-server serve`"
+    assert wrong(command)["database"]["remedy"] == "Check CMEM_DATA_DIR, or start `cmem-server serve` to create one."
 
 
-def test_a_lost_vector_folder_is_named_and_mended(
+def test_a_lost_vector_folder_is_found_and_repaired(
     command: Command, store: Database, filled: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """And memories that were set aside come in, by the commands that are named."""
+    """By the suggested command."""
     monkeypatch.setenv("CMEM_VECTORS", "embedded")
     with store.write() as connection:
         connection.exec_driver_sql("DELETE FROM memory_items WHERE seq > 5")
@@ -160,14 +160,14 @@ def test_a_lost_vector_folder_is_named_and_mended(
 
     found = wrong(command)
 
-    assert found["vectors"]["detail"] == "1 projects have none"
+    assert found["vectors"]["detail"] == "1 projects have no vectors"
     for _ in range(2):
         assert command(*named(found["vectors"])).exit_code == 0
     assert wrong(command) == {}
 
 
 def mirrored(command: Command, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave five memories, and mirror them."""
+    """Keep five memories, and index them."""
     monkeypatch.setenv("CMEM_VECTORS", "embedded")
     with store.write() as connection:
         connection.exec_driver_sql("DELETE FROM memory_items WHERE seq > 5")
@@ -176,22 +176,22 @@ def mirrored(command: Command, store: Database, monkeypatch: pytest.MonkeyPatch)
     assert wrong(command) == {}
 
 
-def mended(command: Command, what: str) -> list[str]:
-    """Run what the doctor names, twice, until nothing is wrong; return what it said."""
-    said = []
+def repair(command: Command, what: str) -> list[str]:
+    """Run what the doctor suggests, twice, until it finds nothing; return its findings."""
+    details = []
     while found := wrong(command).get(what):
-        said.append(found["detail"])
-        assert len(said) < 5
+        details.append(found["detail"])
+        assert len(details) < 5
         for _ in range(2):
             assert command(*named(found)).exit_code == 0
     assert wrong(command) == {}
-    return said
+    return details
 
 
-def test_collections_of_projects_that_are_no_more_are_named_and_mended(
+def test_collections_of_deleted_projects_are_found_and_deleted(
     command: Command, store: Database, owner: Caller, filled: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """As after a restore: the folder knows more than the database. A rehearsal counts them."""
+    """As after a restore: the folder has more than the database. A dry run counts them."""
     mirrored(command, store, monkeypatch)
     bulk_delete.remove_project(store, owner, filled)
     with store.write() as connection:
@@ -200,13 +200,13 @@ def test_collections_of_projects_that_are_no_more_are_named_and_mended(
     rehearsed = json.loads(command("vectors", "verify", "--dry-run", "--json").stdout)["ownerless"]
 
     assert rehearsed == 1
-    assert mended(command, "vectors") == ["1 collections are of no project here"]
+    assert repair(command, "vectors") == ["1 collections belong to no project"]
 
 
-def test_a_folder_of_another_server_is_named_and_mended(
+def test_a_vector_folder_of_another_server_is_found_and_repaired(
     command: Command, store: Database, owner: Caller, filled: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Every project's collection is missing, and none that is there belongs to anybody."""
+    """The collection of every project is missing, and the existing ones belong to no project."""
     mirrored(command, store, monkeypatch)
     bulk_delete.remove_project(store, owner, filled)
     with store.write() as connection:
@@ -215,25 +215,25 @@ def test_a_folder_of_another_server_is_named_and_mended(
         memories.add(connection, owner, new)
         connection.exec_driver_sql("DELETE FROM vector_outbox")
 
-    assert mended(command, "vectors") == ["1 projects have none", "1 collections are of no project here"]
+    assert repair(command, "vectors") == ["1 projects have no vectors", "1 collections belong to no project"]
 
 
-def test_an_outbox_full_of_failures_is_named_and_mended(
+def test_an_outbox_full_of_failures_is_found_and_retried(
     command: Command, store: Database, filled: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """What was set aside is taken up again."""
+    """What was set aside is retried."""
     mirrored(command, store, monkeypatch)
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE memory_items SET text = text || ' again'")
         connection.exec_driver_sql("UPDATE vector_outbox SET failed = true, last_error = 'no such model', attempts = 5")
 
-    assert mended(command, "outbox") == ["5 memories were set aside, the first for: no such model"]
+    assert repair(command, "outbox") == ["5 memories were set aside; first error: no such model"]
     assert json.loads(command("vectors", "verify", "--dry-run", "--json").stdout)["stale"] == 0
 
 
-def test_too_few_open_files_are_named(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch):
-    """Each collection of the embedded index takes four."""
+def test_a_low_limit_of_open_files_is_found(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch):
+    """Each collection of the embedded index needs four."""
     monkeypatch.setenv("CMEM_VECTORS", "embedded")
     monkeypatch.setattr(server, "raise_open_files_limit", lambda: 256)
 
-    assert wrong(command)["open files"]["detail"] == "256 are allowed, the vector index needs 512"
+    assert wrong(command)["open files"]["detail"] == "the limit is 256, the vector index needs 512"

@@ -1,24 +1,24 @@
-"""`doctor` on PostgreSQL: what is damaged there is named, and the command that it names mends it; twice is safe."""
+"""`doctor` on PostgreSQL: it finds damage, and the command that it suggests repairs it; running that twice is safe."""
 
 import pytest
 
 from app.caller import Caller
 from app.store.database import Database
 from tests.cli.test_doctor import Command, filled, named, wrong
+from tests.databases import Databases, PostgresqlDatabases
 from tests.postgresql import OWNER, SERVER, Cluster
-from tests.stores import PostgresqlStores, Stores
 
 __all__ = ["filled"]
 
 
 @pytest.fixture(scope="session", params=["postgresql"])
-def stores(cluster: Cluster) -> Stores:
-    """These tests are about PostgreSQL alone."""
-    return PostgresqlStores(cluster)
+def databases(cluster: Cluster) -> Databases:
+    """PostgreSQL only."""
+    return PostgresqlDatabases(cluster)
 
 
 def as_owner(store: Database, *statements: str) -> None:
-    """Do what an administrator does at a prompt."""
+    """Run statements as an administrator does at a prompt."""
     owned = Database(store.url.replace(SERVER, OWNER, 1))
     with owned.write() as connection:
         for statement in statements:
@@ -40,10 +40,10 @@ def as_owner(store: Database, *statements: str) -> None:
         ("DROP INDEX ix_memory_items_fts_own", "index ix_memory_items_fts_own"),
     ],
 )
-def test_what_is_not_as_installed_is_named_and_mended(
+def test_objects_that_differ_from_the_installed_ones_are_found_and_repaired(
     command: Command, store: Database, filled: str, harm: str, detail: str
 ):
-    """By the rebuild that is named, as the owner, which may run twice."""
+    """By the suggested rebuild, as the owner, which may run twice."""
     as_owner(store, harm)
     found = wrong(command)
 
@@ -61,15 +61,15 @@ def test_what_is_not_as_installed_is_named_and_mended(
         ("UPDATE memory_items_fts SET own = 'another:1' WHERE part = 0",),
         (
             "ALTER TABLE memory_items DISABLE TRIGGER trg_memory_items_fts_update",
-            "UPDATE memory_items SET text = replace(text, 'keeper', 'sleeper')",
+            "UPDATE memory_items SET text = replace(text, 'sailor', 'tailor')",
             "ALTER TABLE memory_items ENABLE TRIGGER trg_memory_items_fts_update",
         ),
     ],
 )
-def test_full_text_that_differs_is_named_and_mended(
+def test_full_text_that_differs_is_found_and_repaired(
     command: Command, store: Database, filled: str, harm: tuple[str, ...]
 ):
-    """Word for word: no count tells."""
+    """Compared word for word: counts would not show it."""
     as_owner(store, *harm)
     found = wrong(command)
 
@@ -79,8 +79,8 @@ def test_full_text_that_differs_is_named_and_mended(
     assert wrong(command) == {}
 
 
-def test_an_empty_database_is_named_and_filled(command: Command, store: Database, filled: str):
-    """By the migrations, which grant as well."""
+def test_an_empty_database_is_found_and_migrated(command: Command, store: Database, filled: str):
+    """The upgrade also grants the privileges of the server's role."""
     store.close()
     command("db", "downgrade", "base")
     found = wrong(command)
@@ -91,8 +91,8 @@ def test_an_empty_database_is_named_and_filled(command: Command, store: Database
     assert wrong(command) == {}
 
 
-def test_a_database_that_cannot_be_reached_is_named(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch):
-    """With what to do, and nothing that stands on it."""
+def test_an_unreachable_database_is_found(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch):
+    """With what to do, and without the checks that depend on it."""
     for name in ("CMEM_DATABASE_URL", "CMEM_DATABASE_ADMIN_URL"):
         monkeypatch.setenv(name, "postgresql+psycopg://cmem_owner:secret@127.0.0.1:1/cmem")
 
@@ -103,19 +103,19 @@ def test_a_database_that_cannot_be_reached_is_named(command: Command, filled: st
     assert "CMEM_DATABASE_URL" in found["database"]["remedy"]
 
 
-def test_a_read_only_database_is_named(command: Command, store: Database, filled: str):
-    """As a full disk leaves it with many a provider."""
+def test_a_read_only_database_is_found(command: Command, store: Database, filled: str):
+    """Many providers make a database read-only when its disk is full."""
     store.close()
     as_owner(store, f"ALTER DATABASE {store.url.split('@/')[1].split('?')[0]} SET default_transaction_read_only = on")
 
     assert wrong(command)["database"]["detail"] == "not writable: it is read-only"
 
 
-def test_a_server_whose_role_has_too_much_power_is_warned_of(
+def test_a_server_role_with_too_many_privileges_is_a_warning(
     command: Command, store: Database, filled: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Row-level security would be no wall for it."""
-    for role, detail in (("postgres", "is a superuser"), (OWNER, "the server's, cmem_owner, owns tables")):
+    """Row-level security would not hold it back."""
+    for role, detail in (("postgres", "is a superuser"), (OWNER, "role cmem_owner owns tables")):
         monkeypatch.setenv("CMEM_DATABASE_URL", store.url.replace(SERVER, role, 1))
         found = wrong(command)
 
@@ -124,19 +124,19 @@ def test_a_server_whose_role_has_too_much_power_is_warned_of(
         assert named(found["role"]) == ["db", "upgrade"]
 
 
-def test_a_server_whose_role_lacks_a_right_is_named_and_mended(command: Command, store: Database, filled: str):
-    """The migration grants, also where there is nothing to migrate."""
+def test_a_server_role_that_lacks_a_privilege_is_found_and_repaired(command: Command, store: Database, filled: str):
+    """The upgrade grants privileges also when there is nothing to migrate."""
     as_owner(store, f"REVOKE ALL ON memory_items FROM {SERVER}")
     found = wrong(command)
 
-    assert found["role"]["detail"] == "for the server's it is not writable: this role lacks a right"
+    assert found["role"]["detail"] == "for the server's role the database is not writable: this role lacks a privilege"
     for _ in range(2):
         assert command(*named(found["role"])).exit_code == 0
     assert wrong(command) == {}
 
 
-def test_few_connections_left_are_warned_of(command: Command, filled: str, cluster: Cluster):
-    """Before the last one is taken."""
+def test_few_free_connections_are_a_warning(command: Command, filled: str, cluster: Cluster):
+    """Before the last one is used."""
     with cluster.connect() as connection:
         row = connection.execute("SHOW max_connections").fetchone()
     others = [cluster.connect() for _ in range(int(row[0]) * 85 // 100)] if row else []
@@ -149,8 +149,8 @@ def test_few_connections_left_are_warned_of(command: Command, filled: str, clust
     assert (list(found), found["connections"]["state"]) == (["connections"], "warning")
 
 
-def test_the_log_is_left_to_the_server(command: Command, owner: Caller):
-    """What is not there to look at is not shown."""
+def test_the_write_ahead_log_is_not_checked(command: Command, owner: Caller):
+    """PostgreSQL maintains its own, so there is no line about it."""
     shown = command("doctor").output
 
     assert all(what in shown for what in ("dead rows", "connections", "role"))

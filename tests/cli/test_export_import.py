@@ -17,7 +17,7 @@ Command = Callable[..., Result]
 
 
 def test_a_team_moves_through_a_file(command: Command, store: Database, owner: Caller, tmp_path: Path):
-    """Out of one team and into another, whose export is the same but for ids; with two projects."""
+    """Two projects are exported from one team and imported into another."""
     for name in ("first", "second"):
         everything.fill(store, owner, rows=10, name=name)
     with store.write() as connection:
@@ -32,8 +32,10 @@ def test_a_team_moves_through_a_file(command: Command, store: Database, owner: C
     assert command("export", "--team", "b").stdout.count('"record":"project"') == 2
 
 
-def test_kept_ids_make_the_very_same_file(command: Command, store: Database, owner: Caller, tmp_path: Path):
-    """Rows that were deleted come back as they were."""
+def test_an_import_with_kept_ids_exports_to_an_identical_file(
+    command: Command, store: Database, owner: Caller, tmp_path: Path
+):
+    """Deleted rows come back exactly as they were."""
     project_id = everything.fill(store, owner, rows=10)
     file = tmp_path / "out.ndjson"
     command("export", "--team", "a", "--out", file)
@@ -44,15 +46,15 @@ def test_kept_ids_make_the_very_same_file(command: Command, store: Database, own
     assert command("export", "--team", "a").stdout == file.read_text()
 
 
-def test_an_export_can_be_read(command: Command, store: Database, owner: Caller):
+def test_an_export_as_markdown(command: Command, store: Database, owner: Caller):
     """--format markdown is for people."""
     everything.fill(store, owner, rows=5)
 
     assert command("export", "--team", "a", "--format", "markdown").stdout.startswith("# everything 支付\n")
 
 
-def test_what_is_no_export_ends_in_one_line(command: Command, owner: Caller, tmp_path: Path):
-    """With a reason, and non-zero."""
+def test_a_file_that_is_not_an_export_is_refused_in_one_line(command: Command, owner: Caller, tmp_path: Path):
+    """With the reason, and exit code 1."""
     (tmp_path / "other.txt").write_text("hello\n")
 
     result = command("import", tmp_path / "other.txt", "--team", "a")

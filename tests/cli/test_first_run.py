@@ -1,4 +1,4 @@
-"""The first start of all: a team, a project and a key, once, however many processes start at once."""
+"""The very first start: a team, a project and a key, once, however many processes start at the same time."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ def rows(home: Home, sql: str) -> list[tuple[object, ...]]:
 
 
 def test_several_first_starts_at_once_make_one_team_and_print_one_key(home: Home):
-    """Three processes on one empty database: all serve, one tells the key, and it works at each."""
+    """Three processes on one empty database: all serve, one prints the key, and it works with each of them."""
     with ExitStack() as stack, ThreadPoolExecutor(3) as pool:
         started: list[Started] = list(pool.map(lambda _: stack.enter_context(home.serving()), range(3)))
         keys = [each.exported["KEY"] for each in started if "KEY" in each.exported]
@@ -33,7 +33,7 @@ def test_several_first_starts_at_once_make_one_team_and_print_one_key(home: Home
 
 
 def test_the_key_is_in_no_file(tmp_path: Path):
-    """It is printed once; what is kept is a hash."""
+    """It is printed once; only a hash is stored."""
     with serving(tmp_path) as started:
         secret = started.exported["KEY"].rsplit("_", 1)[1].encode()
 
@@ -42,8 +42,8 @@ def test_the_key_is_in_no_file(tmp_path: Path):
     assert [path.name for path in files if secret in path.read_bytes()] == []
 
 
-def test_a_first_start_that_cannot_listen_keeps_its_key_for_the_next(home: Home):
-    """A taken port does not use up the one time that the key is shown."""
+def test_a_first_start_that_cannot_listen_leaves_the_key_to_the_next(home: Home):
+    """A port in use does not waste the only time that the key is shown."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         failed = home.run("serve", "--port", str(other.getsockname()[1]))
 
@@ -51,8 +51,8 @@ def test_a_first_start_that_cannot_listen_keeps_its_key_for_the_next(home: Home)
         assert (failed.returncode, "KEY" in started.exported) == (1, True)
 
 
-def test_it_stops_when_asked_to(home: Home):
-    """SIGTERM ends it within its grace, without an error, and leaves the database whole."""
+def test_sigterm_stops_the_server(home: Home):
+    """Within the grace period, without an error, and with an intact database."""
     with home.serving() as started:
         os.kill(started.process.pid, signal.SIGTERM)
         code = started.process.wait(timeout=20)

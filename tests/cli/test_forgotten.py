@@ -71,7 +71,7 @@ def client(server: Started, key: str) -> httpx.Client:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("what", ["team", "project"])
 def test_nothing_of_it_is_in_any_file_after_maintenance(tmp_path: Path, what: str):
-    """Whatever field it stood in; who stays has lost nothing."""
+    """Whatever field it was in; the remaining team has lost nothing."""
     with serving(tmp_path, CMEM_VECTORS="embedded") as server:
         team_id = command(tmp_path, "teams", "create", TEXT if what == "team" else "leaving")["id"]
         key = command(tmp_path, "keys", "create", "--team", team_id, "--scope", "*")["apiKey"]

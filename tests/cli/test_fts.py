@@ -12,9 +12,9 @@ from app.caller import Caller
 from app.services.memories import memories
 from app.services.projects import projects
 from app.store.database import Database
-from tests.store import damage, raw_writer
+from tests.databases import Databases
+from tests.store import corruption, raw_writer
 from tests.store.raw_writer import RawWriter
-from tests.stores import Stores
 
 Command = Callable[..., Result]
 
@@ -26,12 +26,12 @@ def library(store: Database, owner: Caller) -> None:
         project = projects.create(connection, owner, name="a1")
         for number in range(5):
             new = memories.NewMemory(
-                project_id=project.id, kind="manual", type="manual", text=f"{damage.WORD} keeper {number}"
+                project_id=project.id, kind="manual", type="manual", text=f"{corruption.WORD} lighthouse {number}"
             )
             memories.add(connection, owner, new)
 
 
-def test_a_whole_index_checks_clean(command: Command, library: None):
+def test_an_intact_index_passes_the_check(command: Command, library: None):
     """Exit 0."""
     checked = command("fts", "check", "--json")
 
@@ -40,13 +40,17 @@ def test_a_whole_index_checks_clean(command: Command, library: None):
 
 @pytest.mark.parametrize(
     "harm",
-    [damage.dropped_trigger, damage.missed_changes, pytest.param(damage.deleted_index, marks=pytest.mark.sqlite)],
+    [
+        corruption.dropped_trigger,
+        corruption.missed_changes,
+        pytest.param(corruption.deleted_index, marks=pytest.mark.sqlite),
+    ],
 )
-def test_drift_is_found_and_mended(
-    command: Command, stores: Stores, folder: Path, library: None, harm: Callable[[RawWriter], None]
+def test_drift_is_found_and_repaired(
+    command: Command, databases: Databases, folder: Path, library: None, harm: Callable[[RawWriter], None]
 ):
-    """The check exits 1 until a rebuild, which says how many it indexed; then it exits 0."""
-    with closing(raw_writer.opened(stores.owner_url(folder))) as raw:
+    """The check exits 1 until a rebuild, which prints how many memories it indexed; then it exits 0."""
+    with closing(raw_writer.connect(databases.owner_url(folder))) as raw:
         harm(raw)
 
     codes = [command("fts", "check").exit_code]

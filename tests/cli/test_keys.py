@@ -1,4 +1,4 @@
-"""`keys` and `members`: the same rules as over HTTP, for whoever holds the database."""
+"""`keys` and `members`: the same rules as over HTTP, for anyone who can open the database."""
 
 import json
 from collections.abc import Callable
@@ -15,12 +15,13 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command on a database of this test's own, which has a team `t`."""
+    """Run a command on a database with a team `t`."""
     monkeypatch.setenv("CMEM_DATA_DIR", str(tmp_path))
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(main, list(arguments))
 
+    assert invoke("db", "upgrade").exit_code == 0
     assert invoke("teams", "create", "t", "--json").exit_code == 0
     return invoke
 
@@ -30,8 +31,8 @@ def shown(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def test_keys_are_made_listed_rotated_and_revoked(run: Run):
-    """What the list shows follows what was done; a secret is printed by the command that made it only."""
+def test_keys_are_created_listed_rotated_and_revoked(run: Run):
+    """The list shows each change; a secret is printed only by the command that created it."""
     made = shown(run("keys", "create", "--team", "t", "--scope", "memories:read", "--name", "ci", "--json"))
     rotated = shown(run("keys", "rotate", made["id"], "--overlap-seconds", "60", "--json"))
     revoked = shown(run("keys", "revoke", made["apiKey"].rsplit("_", 1)[0], "--team", "t", "--json"))
@@ -43,8 +44,8 @@ def test_keys_are_made_listed_rotated_and_revoked(run: Run):
     assert made["apiKey"] not in listed.output
 
 
-def test_a_key_of_the_server_is_of_no_team(run: Run):
-    """server:admin does not go to a team."""
+def test_a_server_key_belongs_to_no_team(run: Run):
+    """The scope server:admin is refused for a team."""
     made = shown(run("keys", "create", "--server", "--scope", "server:admin", "--json"))
 
     assert (made["teamId"], made["scopes"]) == (None, ["server:admin"])
@@ -53,8 +54,8 @@ def test_a_key_of_the_server_is_of_no_team(run: Run):
 
 
 @pytest.mark.parametrize("arguments", [(), ("--server", "--team", "t")])
-def test_a_key_is_of_a_team_or_of_the_server(run: Run, arguments: tuple[str, ...]):
-    """One of the two is said."""
+def test_a_key_belongs_to_a_team_or_to_the_server(run: Run, arguments: tuple[str, ...]):
+    """Exactly one of the two options is required."""
     result = run("keys", "create", *arguments)
 
     assert result.exit_code != 0
@@ -62,7 +63,7 @@ def test_a_key_is_of_a_team_or_of_the_server(run: Run, arguments: tuple[str, ...
 
 
 def test_an_unknown_key_fails_in_one_line(run: Run):
-    """Also one that belongs to another team than the one named."""
+    """Also one that belongs to another team."""
     made = shown(run("keys", "create", "--team", "t", "--json"))
     run("teams", "create", "other")
 
@@ -72,7 +73,7 @@ def test_an_unknown_key_fails_in_one_line(run: Run):
 
 
 def test_members_are_added_listed_and_removed(run: Run):
-    """The last owner stays."""
+    """The last owner cannot be removed."""
     added = shown(run("members", "add", "ann", "--team", "t", "--role", "owner", "--json"))
     run("members", "add", "bob", "--team", "t")
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.caller import server_owner
-from app.cli.legacy import legacy
+from app.cli import main
 from app.services.identity import teams
 from app.services.operations import fulltext_check
 from app.store.database import Database
@@ -34,7 +34,7 @@ def sample(tmp_path):
 
 
 def import_(path: Path, *options: str):
-    return CliRunner().invoke(legacy, ["import", str(path), "--team", "default", *options])
+    return CliRunner().invoke(main, ["legacy", "import", str(path), "--team", "default", *options])
 
 
 def test_the_report_is_exactly_what_scripts_rely_on(sample):
@@ -54,7 +54,7 @@ def test_the_report_is_exactly_what_scripts_rely_on(sample):
 
 
 def test_a_warning_names_table_and_row(sample):
-    """Each repaired row comes as table, id and message."""
+    """Each repaired row is reported with its table, id and a message."""
     with closing(sqlite3.connect(sample, isolation_level=None)) as source:
         source.execute("UPDATE observations SET files_read = 'a.py'")
     assert json.loads(import_(sample, "--json").output)["warnings"] == [
@@ -63,15 +63,15 @@ def test_a_warning_names_table_and_row(sample):
 
 
 def test_a_dry_run_says_what_it_would_do(store: Database, sample):
-    """Without --json the report is a table, and a rehearsal says that it is one."""
+    """Without --json the report is a table, which says that nothing was changed."""
     result = import_(sample, "--dry-run")
     assert result.output.startswith("Would import claude-mem:")
     assert ["observations", "1", "0", "0"] in [line.split() for line in result.output.splitlines()]
     assert fulltext_check.count_memories(store) == 0
 
 
-def test_internal_rows_come_in_on_request(sample):
-    """The switches reach the reader."""
+def test_internal_rows_are_imported_on_request(sample):
+    """The options reach the reader."""
     with closing(sqlite3.connect(sample, isolation_level=None)) as source:
         source.execute("UPDATE observations SET project = 'observer-sessions'")
     assert json.loads(import_(sample, "--json", "--dry-run").output)["observations"]["skipped"] == 1
@@ -81,19 +81,19 @@ def test_internal_rows_come_in_on_request(sample):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--project-map", "shop"], "write it as OLD=NEW"),
+        (["--project-map", "shop"], "must be OLD=NEW"),
         (["--team", "nobody"], "There is no such team."),
     ],
 )
 def test_a_wrong_option_ends_in_one_clear_line(sample, options, complaint):
-    """The command says what is wrong and exits non-zero."""
+    """The command says what is wrong, and its exit code is not 0."""
     result = import_(sample, *options)
     assert result.exit_code != 0
     assert complaint in result.output.splitlines()[-1]
 
 
-def test_a_file_that_is_no_database_ends_in_one_clear_line(tmp_path):
-    """The command names the file and exits non-zero."""
+def test_a_file_that_is_not_a_database_ends_in_one_clear_line(tmp_path):
+    """The command names the file and exits 1."""
     other = tmp_path / "notes.txt"
     other.write_text("not a database, " * 100)
     result = import_(other)
@@ -109,15 +109,15 @@ def test_a_file_that_is_no_database_ends_in_one_clear_line(tmp_path):
         ("dirty.db", {"sessions": 10, "observations": 33, "summaries": 9, "prompts": 15}),
     ],
 )
-def test_the_shared_databases_come_in_whole(name, totals):
-    """The counts add up to the rows, and a second run makes nothing."""
+def test_the_shared_databases_are_imported_completely(name, totals):
+    """The counts add up to the number of rows, and a second run creates nothing."""
     first, second = (json.loads(import_(LEGACY_FIXTURES / name, "--json").output) for _ in range(2))
     assert {noun: sum(first[noun].values()) for noun in totals} == totals
     assert [second[noun]["created"] for noun in ("projects", *totals)] == [0] * 5
 
 
-def test_a_writer_at_work_is_tolerated(sample, tmp_path):
-    """A program that holds an open transaction on the source neither stops the import nor is disturbed."""
+def test_a_source_that_is_being_written_can_be_imported(sample, tmp_path):
+    """A program with an open transaction on the source neither blocks the import nor is disturbed by it."""
     copy = Path(shutil.copyfile(sample, tmp_path / "live.db"))
     hold = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE');"
     hold += "c.execute('DELETE FROM observations'); print('held', flush=True); sys.stdin.read(); c.execute('COMMIT')"

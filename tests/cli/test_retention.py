@@ -13,8 +13,8 @@ from app.services.projects import projects
 from app.store.database import Database
 
 
-def test_a_rehearsal_and_the_run_tell_the_same_counts(command: Callable[..., Result], store: Database, owner: Caller):
-    """By project and in all; the second run finds nothing."""
+def test_a_dry_run_and_the_run_report_the_same_counts(command: Callable[..., Result], store: Database, owner: Caller):
+    """Per project and in total; the second run finds nothing."""
     with store.write() as connection:
         project_id = projects.create(connection, owner, name="p").id
         for number in range(3):
@@ -27,4 +27,4 @@ def test_a_rehearsal_and_the_run_tell_the_same_counts(command: Callable[..., Res
 
     assert json.loads(command("retention", "run", "--dry-run", "--json").stdout) == {"dryRun": True, **counts}
     assert json.loads(command("retention", "run", "--team", "a", "--json").stdout) == {"dryRun": False, **counts}
-    assert command("retention", "run").output.splitlines()[-1] == "removed 0 memories"
+    assert command("retention", "run").output.splitlines()[-1] == "Deleted 0 memories"

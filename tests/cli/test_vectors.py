@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.caller import server_owner
-from app.cli.root import main
+from app.cli import main
 from app.cli.vectors import vectors
 from app.services.identity import teams
 from app.services.memories import memories
@@ -24,7 +24,7 @@ from tests.serving import ROOT
 
 @pytest.fixture
 def project_id(store: Database, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A project with three memories in a database that commands open."""
+    """A project with three memories."""
     monkeypatch.setenv("CMEM_VECTORS", "embedded")
     with store.write() as connection:
         caller = server_owner().within(teams.create(connection, server_owner(), name="team").id)
@@ -45,8 +45,8 @@ def printed(*arguments: str) -> dict:
     return json.loads(result.stdout)
 
 
-def test_a_backfill_mirrors_everything_and_a_second_one_changes_nothing(project_id: str):
-    """Afterwards the comparison shows no difference."""
+def test_a_backfill_indexes_everything_and_a_second_one_changes_nothing(project_id: str):
+    """Then `verify` finds no difference."""
     for _ in range(2):
         assert printed("backfill")["memories"] == 3
     found = printed("verify", "--dry-run")
@@ -59,8 +59,8 @@ def test_a_backfill_mirrors_everything_and_a_second_one_changes_nothing(project_
     }
 
 
-def test_the_status_is_the_one_of_the_api(project_id: str):
-    """Scripts find the same names."""
+def test_the_status_has_the_names_of_the_api(project_id: str):
+    """Scripts can read either."""
     shown = printed("status")
     (project,) = shown["projects"]
     assert (project["projectId"], project["memories"], project["pending"]) == (project_id, 3, 3)
@@ -70,7 +70,7 @@ def test_the_status_is_the_one_of_the_api(project_id: str):
 def test_watching_ends_when_nothing_is_pending(
     start_server: Callable[..., Server], project_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A line a look, while a server that was started later does the work; then the table for people."""
+    """One line per poll, while a server that was started later does the work; then the table for people."""
     monkeypatch.setattr("app.cli.vectors._WATCH_SECONDS", 0.05)
     command = [sys.executable, "-c", INTERRUPTIBLE, "vectors", "status", "--watch", "--json"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as watching:
@@ -88,20 +88,20 @@ def test_watching_ends_when_nothing_is_pending(
 INTERRUPTIBLE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
-from app.cli.root import main
+from app.cli import main
 main(sys.argv[1:])
 """
 
 
 def test_watching_can_be_interrupted(project_id: str):
-    """Without a server nothing moves; Ctrl-C ends it without a stack."""
+    """Without a server nothing changes; Ctrl-C ends it without a stack trace."""
     command = [sys.executable, "-c", INTERRUPTIBLE, "vectors", "status", "--watch", "--json"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert json.loads(watching.stdout.readline())["pending"] == 3
         watching.send_signal(signal.SIGINT)
-        _, said = watching.communicate(timeout=30)
+        _, errors = watching.communicate(timeout=30)
 
-    assert (watching.returncode, said.strip()) == (1, "Aborted!")
+    assert (watching.returncode, errors.strip()) == (1, "Aborted!")
 
 
 def test_one_project_of_one_team_can_be_named(project_id: str):
@@ -111,8 +111,8 @@ def test_one_project_of_one_team_can_be_named(project_id: str):
     assert run("verify", "--team", "no-such-team").exit_code == 1
 
 
-def test_the_probe_says_what_it_reached(project_id: str):
-    """Every stage with its time."""
+def test_the_probe_reaches_every_stage(project_id: str):
+    """The last one is `done`."""
     assert printed("probe")["stage"] == "done"
 
 
@@ -125,8 +125,8 @@ def test_the_probe_exits_1_with_the_stage_that_failed(project_id: str, tmp_path:
 
 
 @pytest.mark.parametrize("variable", ["CMEM_VECTORS", "CMEM_EMBEDDER"])
-def test_with_vectors_off_a_repair_is_refused_in_one_line(project_id: str, monkeypatch, variable: str):
-    """The line names what is off."""
+def test_a_repair_is_refused_in_one_line_when_vectors_are_off(project_id: str, monkeypatch, variable: str):
+    """The line names the settings."""
     monkeypatch.setenv(variable, "off")
     result = run("verify")
     assert result.exit_code == 1
@@ -134,32 +134,32 @@ def test_with_vectors_off_a_repair_is_refused_in_one_line(project_id: str, monke
 
 
 def test_a_running_server_is_asked_to_do_it(project_id: str, start_server: Callable[..., Server], tmp_path: Path):
-    """The folder has one owner, and the command does not fight for it."""
+    """The folder has one owner, and the command does not compete with it."""
     start_server(vectors="embedded", data_dir=tmp_path / "data")
     assert printed("backfill", "--team", "team")["memories"] == 3
     assert printed("verify", "--dry-run")["missing"] == 0
     assert printed("probe")["stage"] == "done"
 
 
-def test_the_status_beside_a_running_server_names_who_has_the_index(
+def test_the_status_names_the_server_that_has_the_index(
     project_id: str, start_server: Callable[..., Server], tmp_path: Path
 ):
-    """It does not look as if the index were still to come."""
+    """It must not look as if there were no index yet."""
     start_server(vectors="embedded", data_dir=tmp_path / "data")
     assert printed("probe")["stage"] == "done"  # by now the server has it
     shown = printed("status")
     assert (shown["state"], "belongs to process" in shown["lastError"]) == ("elsewhere", True)
 
 
-def test_adopting_a_folder_that_is_not_chromas_is_one_line(project_id: str, tmp_path: Path):
+def test_adopting_a_folder_that_is_not_chromas_is_refused_in_one_line(project_id: str, tmp_path: Path):
     """The line names the folder."""
     (tmp_path / "empty").mkdir()
     result = CliRunner().invoke(main, ["legacy", "adopt-vectors", str(tmp_path / "empty"), "--team", "team"])
     assert (result.exit_code, "is not a Chroma folder" in result.output) == (1, True)
 
 
-def test_adopting_tells_what_was_taken_over(project_id: str, tmp_path: Path):
-    """Scripts read the counts; nothing was imported here, so nothing is taken."""
+def test_adopting_prints_what_was_taken_over(project_id: str, tmp_path: Path):
+    """Scripts read the counts; nothing was imported here, so nothing is taken over."""
     server = ChildServer(tmp_path / "theirs")
     server.address()
     server.close()
