@@ -1,4 +1,4 @@
-"""Serving on a socket that is bound already: what one process alone and each of several have in common."""
+"""Serving on a socket that is already bound, in the only process or in each of several workers."""
 
 import socket
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from app.settings import Settings
 from app.store.database import Database
 
 _GRACE_SECONDS: Final = 5
-"""For requests at hand and open streams; what the parts need to end is on top, and ten seconds is the promise."""
+"""For requests in flight and open streams. The promise is ten seconds, and the rest of the process has to stop too."""
 
 
 def listen(app: Litestar, listener: socket.socket, settings: Settings) -> bool:
-    """Serve until a signal ends it; return whether it ever began."""
+    """Serve until a signal stops the process; return whether the server ever started."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -35,13 +35,14 @@ def listen(app: Litestar, listener: socket.socket, settings: Settings) -> bool:
 
 
 @contextmanager
-def scraped(database: Database, settings: Settings, tallies: Path | None = None) -> Iterator[None]:
-    """Serve the metrics on a port of their own meanwhile, if that is wanted; a taken port is one clear line."""
+def metrics_port(database: Database, settings: Settings, metrics_dir: Path | None = None) -> Iterator[None]:
+    """Serve the metrics on CMEM_METRICS_PORT, if set, while the context is open. A port in use is one clear line."""
     with ExitStack() as stack:
         try:
-            place = settings.host, settings.metrics_port
-            stack.enter_context(serve_metrics(database, *place, tallies))
+            stack.enter_context(serve_metrics(database, settings.host, settings.metrics_port, metrics_dir))
         except OSError as failure:
-            taken = f"CMEM_METRICS_PORT={settings.metrics_port}: cannot listen on {settings.host}"
-            raise click.ClickException(f"{taken}: {failure.strerror}") from failure
+            address = f"{settings.host}:{settings.metrics_port}"
+            raise click.ClickException(
+                f"Cannot listen on {address} (CMEM_METRICS_PORT): {failure.strerror}"
+            ) from failure
         yield

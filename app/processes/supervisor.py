@@ -1,11 +1,13 @@
-"""`serve --workers N`: a parent that keeps the house, and workers that answer requests.
+"""`serve --workers N`: a parent that runs the background tasks, and workers that answer requests.
 
-What is done once per machine is done in the parent: the mirror with its Chroma child, operations, healing, daily care.
-So nothing has to be elected, nothing is embedded twice, and a worker that dies takes nothing along but its requests.
+The parent does what must be done once per machine: it indexes memories with its Chroma child, runs operations, repairs
+full text and does the daily maintenance. So no process has to be elected, nothing is embedded twice, and a worker that
+dies loses only the requests it was answering.
 
-Each worker has a listening socket of its own on the one port, and the kernel spreads connections over them. On a single
-socket whoever wakes first takes them all: sixteen connections at one of two workers, and no second core at work. The
-parent holds the sockets too: what comes in while a worker is replaced waits for the next one.
+Each worker has its own listening socket on the same port, and the kernel spreads connections over them. With one shared
+socket, the process that wakes first accepts everything: sixteen connections went to one of two workers, and the second
+core stayed idle. The parent keeps the sockets open too, so that connections made while a worker is replaced wait for
+the next one.
 """
 
 import asyncio
@@ -28,10 +30,9 @@ import click
 import structlog
 
 from app import logs, vector_index
-from app.api.http.thread_pools import Workers
-from app.main import keeping_house
-from app.processes import metrics_server
-from app.processes.listener import scraped
+from app.main import background_tasks
+from app.processes.listener import metrics_port
+from app.processes.metrics_server import METRICS_DIR_VARIABLE, forget_process
 from app.settings import Settings
 from app.store.database import Database
 from app.vectors.index import VectorIndex
@@ -39,86 +40,87 @@ from app.vectors.remote import client
 
 _log = structlog.get_logger(__name__)
 
-_LOOK_EVERY_SECONDS: Final = 0.1
-_REPLACED_AFTER_SECONDS: Final = 1.0
+WORKER_MODULE: Final = "app.processes.worker"
+"""What a worker runs; tests run one with another clock."""
+
+_POLL_SECONDS: Final = 0.1
+_RESTART_DELAY_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 7.5
-"""A worker gives its requests five seconds and needs a moment for its parts; the parent's own parts come after."""
+"""Five seconds for a worker's requests, and some for the rest of it; the parent's own tasks stop after that."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(settings: Settings, listeners: Sequence[socket.socket]) -> None:
-    """Serve until a signal comes, then end by it as a single process does."""
+    """Serve until a signal arrives, then die from that signal as a single process does."""
     logs.configure(settings.log_level, settings.log_format)
     with (
-        tempfile.TemporaryDirectory(prefix="cmem-tallies-") as tallies,
+        tempfile.TemporaryDirectory(prefix="cmem-metrics-") as metrics_dir,
         closing(Database(settings.resolved_database_url)) as database,
-        scraped(database, settings, Path(tallies)),
+        metrics_port(database, settings, Path(metrics_dir)),
     ):
-        number = asyncio.run(_serve(settings, listeners, database, Path(tallies)))
+        number = asyncio.run(_serve(settings, listeners, database, Path(metrics_dir)))
     signal.raise_signal(number)
 
 
-async def _serve(settings: Settings, listeners: Sequence[socket.socket], database: Database, tallies: Path) -> int:
+async def _serve(settings: Settings, listeners: Sequence[socket.socket], database: Database, metrics_dir: Path) -> int:
     index = vector_index.of(settings, database)
-    threads = Workers(readers=1, searchers=0)
-    told = asyncio.get_running_loop().create_future()
+    stop = asyncio.get_running_loop().create_future()
     for number in _SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, _tell, told, number)
-    crew = Crew(settings, listeners, index, tallies)
-    try:
-        async with keeping_house(settings, database, threads, index):
-            try:
-                return await _man(crew, told)
-            finally:
-                await asyncio.to_thread(crew.dismiss)
-    finally:
-        threads.close()
+        asyncio.get_running_loop().add_signal_handler(number, _on_signal, stop, number)
+    supervisor = Supervisor(settings, listeners, index, metrics_dir)
+    async with background_tasks(settings, database, index):
+        try:
+            return await supervisor.run(stop)
+        finally:
+            await asyncio.to_thread(supervisor.shutdown)
 
 
-def _tell(told: asyncio.Future[int], number: int) -> None:
-    if not told.done():
-        told.set_result(number)
-
-
-async def _man(crew: "Crew", told: asyncio.Future[int]) -> int:
-    """Keep the crew complete until a signal comes; return which."""
-    while not told.done():
-        crew.fill()
-        await asyncio.wait({told}, timeout=_LOOK_EVERY_SECONDS)
-    return told.result()
+def _on_signal(stop: asyncio.Future[int], number: int) -> None:
+    if not stop.done():
+        stop.set_result(number)
 
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """A process that answers requests. It ends when its standard input does."""
+    """A process that answers requests. It stops when its standard input is closed."""
 
     process: subprocess.Popen[bytes]
     started_at: float
 
 
-class Crew:
-    """One worker for each socket, at any time."""
+class Supervisor:
+    """Keeps one worker running for each listening socket."""
 
     def __init__(
-        self, settings: Settings, listeners: Sequence[socket.socket], index: VectorIndex | None, tallies: Path
+        self, settings: Settings, listeners: Sequence[socket.socket], index: VectorIndex | None, metrics_dir: Path
     ) -> None:
         self._settings = settings
         self._listeners = listeners
         self._index = index
-        self._tallies = tallies
+        self._metrics_dir = metrics_dir
         self._workers: dict[int, _Worker] = {}
 
-    def fill(self) -> None:
-        """Start who is missing. One that died young is replaced a moment later, so that no storm comes of it."""
-        for place, listener in enumerate(self._listeners):
-            worker = self._workers.get(place)
-            if worker is not None and _is_gone(worker):
-                _require_killed(self._bury(self._workers.pop(place)))
-            if place not in self._workers:
-                self._workers[place] = self._start(listener)
+    async def run(self, stop: asyncio.Future[int]) -> int:
+        """Replace workers that die until `stop` has the number of a signal, and return that number."""
+        while not stop.done():
+            self.start_missing()
+            await asyncio.wait({stop}, timeout=_POLL_SECONDS)
+        return stop.result()
 
-    def dismiss(self) -> None:
-        """Have all workers finish their requests and end; kill who does not in time."""
+    def start_missing(self) -> None:
+        """Start the workers that are not running. One that died at once is restarted after a delay, to avoid a loop.
+
+        Raises ClickException when a worker exited with an error.
+        """
+        for number, listener in enumerate(self._listeners):
+            worker = self._workers.get(number)
+            if worker is not None and _can_be_replaced(worker):
+                _require_no_error(self._reap(self._workers.pop(number)))
+            if number not in self._workers:
+                self._workers[number] = self._start(listener)
+
+    def shutdown(self) -> None:
+        """Stop all workers gracefully; kill those that exceed the grace period."""
         for worker in self._workers.values():
             worker.process.terminate()
         deadline = time.monotonic() + _STOP_SECONDS
@@ -126,41 +128,41 @@ class Crew:
             with suppress(subprocess.TimeoutExpired):
                 worker.process.wait(max(0.0, deadline - time.monotonic()))
             worker.process.kill()
-            self._bury(worker)
+            self._reap(worker)
 
     def _start(self, listener: socket.socket) -> _Worker:
         ours, theirs = Pipe()
-        ours.send((self._settings, self._tallies))
+        ours.send((self._settings, self._metrics_dir))
         with theirs:
             files = listener.fileno(), theirs.fileno()
-            # A session of its own: Ctrl-C at the terminal is for the parent, which tells its workers.
+            # In a session of its own: Ctrl-C at the terminal is for the parent, which then stops its workers.
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-m", "app.processes.worker", *map(str, files)],
+                [sys.executable, "-m", WORKER_MODULE, *map(str, files)],
                 stdin=subprocess.PIPE,
-                env={**os.environ, metrics_server.METRICS_DIR_VARIABLE: str(self._tallies)},
+                env={**os.environ, METRICS_DIR_VARIABLE: str(self._metrics_dir)},
                 pass_fds=files,
                 start_new_session=True,
             )
-        threading.Thread(target=client.answer, args=(self._index, ours), daemon=True).start()
+        threading.Thread(target=client.serve, args=(self._index, ours), daemon=True).start()
         _log.info("worker_started", worker=process.pid)
         return _Worker(process, time.monotonic())
 
-    def _bury(self, worker: _Worker) -> int:
-        """Let go of a worker that has ended; return its exit code."""
+    def _reap(self, worker: _Worker) -> int:
+        """Release what belongs to a worker that has ended, and return its exit code."""
         code = worker.process.wait()
         if worker.process.stdin:
             worker.process.stdin.close()
-        metrics_server.forget_process(worker.process.pid, self._tallies)
+        forget_process(worker.process.pid, self._metrics_dir)
         _log.info("worker_ended", worker=worker.process.pid, code=code)
         return code
 
 
-def _require_killed(code: int) -> None:
-    """Raise when a worker ended by a failure of its own: another one would fail again."""
+def _require_no_error(code: int) -> None:
+    """Raise ClickException when a worker exited with an error of its own: its replacement would fail again."""
     if code > 0:
-        raise click.ClickException("a worker could not go on; the log says why")
+        raise click.ClickException("Worker exited with an error; see the log.")
 
 
-def _is_gone(worker: _Worker) -> bool:
+def _can_be_replaced(worker: _Worker) -> bool:
     has_ended = worker.process.poll() is not None
-    return has_ended and time.monotonic() > worker.started_at + _REPLACED_AFTER_SECONDS
+    return has_ended and time.monotonic() > worker.started_at + _RESTART_DELAY_SECONDS

@@ -21,10 +21,10 @@ import pytest
 
 from app.vectors.sync.mirror import BATCH_MEMORIES, LEASE_MS
 from tests import chroma_server, embedding_model
+from tests.databases import PostgresqlDatabases
 from tests.embedding_model import Endpoint
 from tests.postgresql import SERVER, Cluster
 from tests.serving import ROOT, Started, started_by
-from tests.stores import PostgresqlStores
 
 IS_STRESS = bool(os.environ.get("CMEM_STRESS"))
 WRITES = 2_000 if IS_STRESS else 300
@@ -84,7 +84,7 @@ def endpoint() -> Iterator[Endpoint]:
 @contextmanager
 def replicas_of(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Replicas]:
     """Start two servers on a database of their own."""
-    url = PostgresqlStores(cluster).settings(folder)
+    url = PostgresqlDatabases(cluster).settings(folder)
     environment = {
         "PATH": os.environ["PATH"],
         "CMEM_DATABASE_URL": url["database_url"],
@@ -238,14 +238,14 @@ def verified(replicas: Replicas) -> Any:
 
 
 def test_every_acknowledged_write_is_there_once_after_a_kill_and_a_restart(
-    fragile: Cluster, endpoint: Endpoint, tmp_path: Path
+    own_cluster: Cluster, endpoint: Endpoint, tmp_path: Path
 ):
     """One replica is killed and the database restarted among mixed writes: nothing is lost, doubled, or left over."""
     progress = Progress()
     with (
         chroma_server.running(tmp_path / "chroma") as chroma_url,
         replicas_of(
-            fragile,
+            own_cluster,
             tmp_path,
             CMEM_VECTORS="http",
             CMEM_CHROMA_URL=chroma_url,
@@ -260,7 +260,7 @@ def test_every_acknowledged_write_is_there_once_after_a_kill_and_a_restart(
             progress.wait_for(WRITES // 3)
             replicas.kill(0)
             progress.wait_for(WRITES * 2 // 3)
-            fragile.restart()
+            own_cluster.restart()
             for each in working:
                 each.result(timeout=PATIENCE_SECONDS)
         stored = everything(replicas, "memories", 0)
@@ -285,10 +285,10 @@ def test_every_acknowledged_write_is_there_once_after_a_kill_and_a_restart(
 
 
 @pytest.fixture(scope="module")
-def pair(fragile: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+def pair(own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     """Two replicas that limit the requests of each key."""
     limits = {"CMEM_RATE_LIMIT_PER_MIN": str(RATE), "CMEM_MONTHLY_REQUEST_CAP": str(QUOTA)}
-    with replicas_of(fragile, tmp_path_factory.mktemp("pair"), CMEM_VECTORS="off", **limits) as started:
+    with replicas_of(own_cluster, tmp_path_factory.mktemp("pair"), CMEM_VECTORS="off", **limits) as started:
         yield started
 
 

@@ -26,9 +26,9 @@ from app.settings import Settings
 from app.store.database import Database
 from app.vectors.chroma.folder import start_token
 from tests.conftest import make_key
+from tests.databases import Databases
 from tests.processes.test_crash import stored
 from tests.serving import ROOT, Home, Started, serve_command, serving
-from tests.stores import Stores
 
 CONNECTIONS = 32
 """The kernel spreads them: that one of four workers gets none of them happens once in 2,500 runs."""
@@ -123,13 +123,13 @@ def living(started: Started) -> dict[int, str]:
 
 
 @pytest.fixture(scope="module")
-def four_at_home(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Team, Home]]:
+def four_at_home(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Team, Home]]:
     """Four workers without vectors."""
     folder = tmp_path_factory.mktemp("four")
-    home = Home(folder, stores.first_settings(folder))
+    home = Home(folder, databases.initial_settings(folder))
     with home.serving(workers="4") as started:
         yield Team(started), home
-    stores.forget(folder)
+    databases.drop(folder)
 
 
 @pytest.fixture
