@@ -1,4 +1,4 @@
-"""Adding rows: several at once where the database can, never beside a turn, and no equal row twice."""
+"""insert(): concurrent where the database allows it, never during an exclusive write, and no row twice."""
 
 import threading
 import time
@@ -22,8 +22,8 @@ def add(connection: Connection, project_id: str) -> None:
     connection.execute(text("INSERT INTO project_statistics VALUES (:id, 't', 0, 0, 0)"), {"id": project_id})
 
 
-def test_of_many_that_find_no_equal_row_and_add_it_one_does(database: Database):
-    """The others have done nothing, try again, and find it."""
+def test_only_one_of_several_concurrent_inserts_adds_the_same_row(database: Database):
+    """The others get NothingDone, try again, and find it."""
 
     def add_once() -> bool:
         with database.insert() as connection:
@@ -39,56 +39,56 @@ def test_of_many_that_find_no_equal_row_and_add_it_one_does(database: Database):
     assert sorted(each.result() for each in added) == [False, False, False, True]
 
 
-def test_nothing_is_added_while_somebody_has_his_turn(database: Database):
-    """What he saw at the beginning is what he sees at the end."""
-    has_looked = threading.Event()
+def test_insert_waits_for_exclusive_write(database: Database):
+    """What the exclusive write reads at its start is the same at its end."""
+    has_read = threading.Event()
 
-    def look_twice() -> tuple[int, int]:
+    def read_twice() -> tuple[int, int]:
         with database.write() as connection:
             before = count(connection)
-            has_looked.set()
+            has_read.set()
             time.sleep(A_MOMENT_SECONDS)
             return before, count(connection)
 
-    def append() -> None:
-        has_looked.wait(10)
+    def insert() -> None:
+        has_read.wait(10)
         with database.insert() as connection:
             add(connection, "another")
 
     with ThreadPoolExecutor(2) as pool:
-        looking, appending = pool.submit(look_twice), pool.submit(append)
+        reading, inserting = pool.submit(read_twice), pool.submit(insert)
 
-    assert looking.result() == (0, 0)
-    assert appending.result() is None
+    assert reading.result() == (0, 0)
+    assert inserting.result() is None
 
 
-def test_nobody_has_his_turn_while_somebody_adds(database: Database):
-    """What he looked at before he adds is not changed meanwhile."""
+def test_exclusive_write_waits_for_insert(database: Database):
+    """What an insert has read is not changed before it commits."""
     with database.write() as connection:
-        add(connection, "standing")
-    has_looked = threading.Event()
+        add(connection, "existing")
+    has_read = threading.Event()
 
-    def look_twice() -> tuple[int, int]:
+    def read_twice() -> tuple[int, int]:
         with database.insert() as connection:
             before = count(connection)
-            has_looked.set()
+            has_read.set()
             time.sleep(A_MOMENT_SECONDS)
             return before, count(connection)
 
     def remove() -> None:
-        has_looked.wait(10)
+        has_read.wait(10)
         with database.write() as connection:
             connection.execute(text("DELETE FROM project_statistics"))
 
     with ThreadPoolExecutor(2) as pool:
-        looking, removing = pool.submit(look_twice), pool.submit(remove)
+        reading, removing = pool.submit(read_twice), pool.submit(remove)
 
-    assert looking.result() == (1, 1)
+    assert reading.result() == (1, 1)
     assert removing.result() is None
 
 
-def test_those_that_add_to_the_same_thing_take_turns(database: Database):
-    """Each counts what the ones before it have added."""
+def test_inserts_with_the_same_lock_name_take_turns(database: Database):
+    """Each sees what the ones before it have added."""
 
     def add_next(_: int) -> None:
         with database.insert("a session", "a request") as connection:
@@ -104,21 +104,21 @@ def test_those_that_add_to_the_same_thing_take_turns(database: Database):
 
 
 @pytest.mark.postgresql
-def test_those_that_add_to_different_things_do_not_wait_for_each_other(database: Database):
-    """Both are at it at the same time."""
+def test_inserts_with_different_lock_names_run_concurrently(database: Database):
+    """Both are open at the same time."""
     both_add = threading.Barrier(2)
 
-    def append(name: str) -> None:
+    def insert(name: str) -> None:
         with database.insert(name) as connection:
             add(connection, name)
             both_add.wait(timeout=10)
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(append, ["a session", "another session"])) == [None, None]
+        assert list(pool.map(insert, ["a session", "another session"])) == [None, None]
 
 
-def test_what_was_added_before_a_failure_is_undone(database: Database):
-    """As with every other write."""
+def test_failed_insert_is_rolled_back(database: Database):
+    """Like every other write."""
 
     def fail() -> None:
         with database.insert() as connection:

@@ -1,4 +1,4 @@
-"""Transactions: reads never wait, writers take turns, what fails is undone, and outages have a name."""
+"""Transactions: reads never wait, writers take turns, failures roll back, and outages are Unavailable."""
 
 import sqlite3
 import threading
@@ -21,7 +21,7 @@ COUNT = "SELECT memories FROM project_statistics WHERE project_id = 'p'"
 
 @pytest.fixture
 def counter(database: Database) -> Database:
-    """A database with one number in it."""
+    """A database with one number, initially 0."""
     with database.write() as connection:
         connection.exec_driver_sql("INSERT INTO project_statistics VALUES ('p', 't', 0, 0, 0)")
     return database
@@ -32,33 +32,33 @@ def number(database: Database) -> int:
         return int(connection.exec_driver_sql(COUNT).scalar_one())
 
 
-def raise_number(database: Database) -> None:
-    """Read, then write what was read: the way that loses updates, or the lock, when a transaction begins too late."""
+def increment(database: Database) -> None:
+    """Read the number and write it back plus one, which loses updates if the transaction begins too late."""
     with database.write() as connection:
         now = connection.exec_driver_sql(COUNT).scalar_one()
         connection.execute(text("UPDATE project_statistics SET memories = :next"), {"next": now + 1})
 
 
 def test_two_hundred_writers_at_once_all_succeed(counter: Database):
-    """Reading and then writing under load loses no update and raises nothing."""
+    """Read-modify-write under load loses no update and raises no error."""
     with ThreadPoolExecutor(100) as pool:
-        for done in [pool.submit(raise_number, counter) for _ in range(200)]:
+        for done in [pool.submit(increment, counter) for _ in range(200)]:
             done.result()
 
     assert number(counter) == 200
 
 
-def test_writers_of_several_databases_objects_take_turns_too(counter: Database):
-    """Two openings of one file, as two processes have them, lose nothing."""
+def test_writers_of_several_database_objects_take_turns(counter: Database):
+    """Opening one database twice, as two processes do, loses no update."""
     with closing(Database(counter.url)) as other, ThreadPoolExecutor(8) as pool:
-        for done in [pool.submit(raise_number, each) for _ in range(50) for each in (counter, other)]:
+        for done in [pool.submit(increment, each) for _ in range(50) for each in (counter, other)]:
             done.result()
 
     assert number(counter) == 100
 
 
-def test_reads_go_on_while_somebody_holds_the_write_lock(counter: Database):
-    """A reader neither waits for a writer nor sees what is not committed."""
+def test_reads_do_not_wait_for_a_writer(counter: Database):
+    """And they do not see what is not committed."""
     with counter.write() as connection:
         connection.exec_driver_sql("UPDATE project_statistics SET memories = 7")
 
@@ -67,63 +67,63 @@ def test_reads_go_on_while_somebody_holds_the_write_lock(counter: Database):
     assert number(counter) == 7
 
 
-def test_a_read_sees_one_snapshot(counter: Database):
-    """What is committed meanwhile does not show inside a read that has begun."""
+def test_read_sees_one_snapshot(counter: Database):
+    """It does not see what is committed after it began."""
     with counter.read() as connection:
         before = connection.exec_driver_sql(COUNT).scalar_one()
-        raise_number(counter)
+        increment(counter)
 
         assert connection.exec_driver_sql(COUNT).scalar_one() == before
 
 
-def test_what_was_written_is_seen_by_the_next_read_of_any_thread(counter: Database):
-    """A commit is visible at once, on every connection."""
+def test_committed_write_is_visible_to_all_threads_at_once(counter: Database):
+    """On every connection."""
     with ThreadPoolExecutor(4) as pool:
         for expected in range(1, 101):
-            raise_number(counter)
+            increment(counter)
             assert pool.submit(number, counter).result() == expected
 
 
-def test_an_exception_undoes_the_whole_write(counter: Database):
-    """Nothing of a transaction that failed stays, and the next one works."""
+def test_exception_rolls_back_the_whole_write(counter: Database):
+    """And the next write works."""
 
-    class Refused(Exception):
+    class Failed(Exception):
         pass
 
     def fail() -> None:
         with counter.write() as connection:
             connection.exec_driver_sql("UPDATE project_statistics SET memories = 7")
-            raise Refused
+            raise Failed
 
-    with pytest.raises(Refused):
+    with pytest.raises(Failed):
         fail()
-    raise_number(counter)
+    increment(counter)
 
     assert number(counter) == 1
 
 
-def test_a_read_cannot_write(counter: Database):
-    """Whoever asked for a read is refused a write."""
+def test_read_cannot_write(counter: Database):
+    """A write inside read() is Unavailable."""
     with pytest.raises(Unavailable), counter.read() as connection:
         connection.exec_driver_sql("UPDATE project_statistics SET memories = 7")
 
 
-def test_turns_come_in_the_order_of_asking():
-    """The fair lock serves first who came first, also when the holder asks again at once."""
+def test_fair_lock_serves_in_order_of_arrival():
+    """Even when the holder asks for it again immediately."""
     lock, served = FairLock(), []
     waiting = [threading.Event() for _ in range(5)]
 
-    def take(place: int) -> None:
-        waiting[place].set()
+    def take(index: int) -> None:
+        waiting[index].set()
         with lock.turn(10):
-            served.append(place)
+            served.append(index)
 
-    threads = [threading.Thread(target=take, args=(place,)) for place in range(5)]
+    threads = [threading.Thread(target=take, args=(index,)) for index in range(5)]
     with lock.turn(10):
-        for place, thread in enumerate(threads):
+        for index, thread in enumerate(threads):
             thread.start()
-            waiting[place].wait()
-            while len(lock._waiting) <= place:
+            waiting[index].wait()
+            while len(lock._waiting) <= index:
                 time.sleep(0.001)
     with lock.turn(10):
         served.append("again")
@@ -133,8 +133,8 @@ def test_turns_come_in_the_order_of_asking():
     assert served == [0, 1, 2, 3, 4, "again"]
 
 
-def test_a_turn_that_does_not_come_is_unavailable_and_blocks_nobody():
-    """Whoever gives up waiting leaves the queue."""
+def test_timeout_waiting_for_a_turn_is_unavailable_and_blocks_nobody():
+    """A thread that gives up waiting leaves the queue."""
     lock = FairLock()
     with lock.turn(1), pytest.raises(Unavailable), lock.turn(0.01):
         pass
@@ -144,11 +144,11 @@ def test_a_turn_that_does_not_come_is_unavailable_and_blocks_nobody():
 
 
 @pytest.mark.sqlite
-def test_maintenance_keeps_the_writers_of_this_process_out_too(counter: Database):
-    """While exclusive() is held no write begins, and it does afterwards."""
+def test_exclusive_blocks_writers_of_this_process(counter: Database):
+    """No write begins while exclusive() is held; it does afterwards."""
     with ThreadPoolExecutor(1) as pool:
         with counter.exclusive():
-            waiting = pool.submit(raise_number, counter)
+            waiting = pool.submit(increment, counter)
             while not counter._engines._turns._waiting:
                 time.sleep(0.001)
             assert number(counter) == 0
@@ -157,8 +157,8 @@ def test_maintenance_keeps_the_writers_of_this_process_out_too(counter: Database
     assert number(counter) == 1
 
 
-def test_a_reader_that_finds_no_connection_is_told_so(counter: Database, monkeypatch: pytest.MonkeyPatch):
-    """More readers than connections wait, and are Unavailable in the end: a full pool is no bug."""
+def test_exhausted_pool_is_unavailable(counter: Database, monkeypatch: pytest.MonkeyPatch):
+    """Readers wait for a connection and then give up: a full pool is not a bug."""
     for dialect in (sqlite, postgresql):
         monkeypatch.setattr(dialect, "TURN_TIMEOUT_SECONDS", 0.01)
     with closing(Database(counter.url, readers=1)) as narrow, narrow.read(), pytest.raises(Unavailable), narrow.read():
@@ -166,28 +166,28 @@ def test_a_reader_that_finds_no_connection_is_told_so(counter: Database, monkeyp
 
 
 def overwritten(path: Path) -> None:
-    """Somebody wrote something else over the file."""
+    """The file has been overwritten."""
     path.write_bytes(b"this is no database" * 1000)
 
 
 def damaged_pages(path: Path) -> None:
-    """All pages behind the first are noise."""
+    """All pages after the first are noise."""
     content = path.read_bytes()
     path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
 
 
 def a_folder(path: Path) -> None:
-    """There is no file to open."""
+    """There is a folder instead of the file."""
     path.unlink()
     path.mkdir()
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("harm", [overwritten, damaged_pages, a_folder])
-def test_a_database_that_cannot_be_read_is_unavailable(database: Database, harm: Callable[[Path], None]):
-    """Damage of the file is an outage with a name, not a bug in a statement."""
+@pytest.mark.parametrize("damage", [overwritten, damaged_pages, a_folder])
+def test_unreadable_database_is_unavailable(database: Database, damage: Callable[[Path], None]):
+    """Damage to the file is an outage, not a bug in a statement."""
     database.close()
-    harm(database.path)
+    damage(database.path)
 
     with pytest.raises(Unavailable), database.read() as connection:
         connection.exec_driver_sql("SELECT * FROM memory_items").fetchall()
@@ -196,8 +196,8 @@ def test_a_database_that_cannot_be_read_is_unavailable(database: Database, harm:
 
 
 @pytest.mark.sqlite
-def test_a_full_disk_is_unavailable_and_changes_nothing(counter: Database):
-    """A write that finds no room is refused whole; reading goes on."""
+def test_full_disk_is_unavailable_and_changes_nothing(counter: Database):
+    """The write fails as a whole; reads go on."""
 
     def fill(connection: Connection) -> None:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -212,36 +212,36 @@ def test_a_full_disk_is_unavailable_and_changes_nothing(counter: Database):
 
 
 @pytest.mark.sqlite
-def test_a_folder_that_takes_no_lock_file_is_unavailable(counter: Database):
-    """Where no lock file can be made nothing can be written, and that is an outage."""
+def test_missing_lock_file_is_unavailable(counter: Database):
+    """If the lock file cannot be opened, nothing can be written, which is an outage."""
     counter.close()
     lock = counter.path.with_name(counter.path.name + "-writer.lock")
     lock.unlink()
     lock.mkdir()
 
     with pytest.raises(Unavailable):
-        raise_number(counter)
+        increment(counter)
 
 
 @pytest.mark.sqlite
-def test_a_lock_that_another_program_keeps_is_unavailable(counter: Database, monkeypatch: pytest.MonkeyPatch):
-    """Whoever holds the file longer than a writer may wait makes an outage, and "database is locked" reaches nobody."""
+def test_lock_held_by_another_program_is_unavailable(counter: Database, monkeypatch: pytest.MonkeyPatch):
+    """After the busy timeout; SQLite's "database is locked" is not passed on."""
     monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 10)
     with (
-        closing(Database(counter.url)) as patient,
+        closing(Database(counter.url)) as impatient,
         closing(sqlite3.connect(counter.path, isolation_level=None)) as other,
     ):
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable):
-            raise_number(patient)
+            increment(impatient)
         other.execute("ROLLBACK")
-        raise_number(patient)
+        increment(impatient)
 
     assert number(counter) == 1
 
 
-def test_a_mistake_in_a_statement_is_no_outage(database: Database):
-    """A bug of ours is not called an outage: it must be seen."""
+def test_invalid_statement_is_not_an_outage(database: Database):
+    """A bug must not be hidden as an outage."""
     with pytest.raises(Exception, match=r"no such table|does not exist") as failure, database.read() as connection:
         connection.exec_driver_sql("SELECT * FROM no_such_table")
 
@@ -249,8 +249,8 @@ def test_a_mistake_in_a_statement_is_no_outage(database: Database):
 
 
 @pytest.mark.sqlite
-def test_every_connection_keeps_what_was_acknowledged(database: Database):
-    """Commits reach the disk (synchronous=FULL), foreign keys hold, the log is written ahead."""
+def test_connections_have_durable_settings(database: Database):
+    """synchronous=FULL, foreign keys are enforced, and the log is write-ahead."""
     with database.write() as connection:
         settings = [
             connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
@@ -261,7 +261,7 @@ def test_every_connection_keeps_what_was_acknowledged(database: Database):
 
 
 @pytest.mark.sqlite
-def test_a_plain_reader_can_open_the_file_meanwhile(counter: Database):
-    """Other programs read the file while a write is going on."""
+def test_other_program_can_read_during_a_write(counter: Database):
+    """With the plain driver, without waiting."""
     with counter.write(), closing(sqlite3.connect(counter.path, timeout=0)) as plain:
         assert plain.execute(COUNT).fetchone() == (0,)

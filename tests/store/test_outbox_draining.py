@@ -1,4 +1,4 @@
-"""Draining the outbox: any number of owners, none of whom waits for a client or frees what another has in hand."""
+"""Draining the outbox: any number of owners, which wait for no client and release nobody else's claims."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def project_id(database: Database, owner: Caller) -> str:
 
 @pytest.fixture
 def pending(database: Database, owner: Caller, project_id: str) -> list[str]:
-    """Five memories that wait to be mirrored."""
+    """Five memories that are waiting to be mirrored."""
     with database.write() as connection:
         new = [NewMemory(project_id=project_id, kind="manual", type="manual", text=f"text {n}") for n in range(5)]
         return [memory.id for memory in memories.add_batch(connection, owner, new)]
@@ -41,24 +41,24 @@ def pending(database: Database, owner: Caller, project_id: str) -> list[str]:
 
 @pytest.fixture
 def claim(database: Database) -> Callable[..., list[OutboxEntry]]:
-    def claimed(owner: str, *, limit: int = 16, now_ms: int | None = None) -> list[OutboxEntry]:
+    def claim_entries(owner: str, *, limit: int = 16, now_ms: int | None = None) -> list[OutboxEntry]:
         at_ms = _now() if now_ms is None else now_ms
         with database.write(exclusive=False) as connection:
             return outbox.claim(connection, owner, now_ms=at_ms, lease_ms=LEASE_MS, limit=limit)
 
-    return claimed
+    return claim_entries
 
 
 def _now() -> int:
-    return 4_000_000_000_000  # behind whatever the triggers wrote
+    return 4_000_000_000_000  # later than any time that the triggers wrote
 
 
 def ids(entries: list[OutboxEntry]) -> set[str]:
     return {entry.memory_id for entry in entries}
 
 
-def test_nobody_gets_what_another_has_in_hand_before_its_lease_is_over(claim, pending: list[str]):
-    """Then it is up for anybody: its owner is dead."""
+def test_entry_cannot_be_claimed_twice_before_its_lease_expires(claim, pending: list[str]):
+    """After that anyone can claim it, because its owner must be dead."""
     first = claim("first", limit=2)
     second = claim("second")
     assert ids(first) | ids(second) == set(pending)
@@ -67,10 +67,8 @@ def test_nobody_gets_what_another_has_in_hand_before_its_lease_is_over(claim, pe
     assert ids(claim("third", now_ms=_now() + LEASE_MS)) == set(pending)
 
 
-def test_what_an_owner_could_not_bring_to_its_end_is_claimed_by_him_again(
-    database: Database, claim, pending: list[str]
-):
-    """At once: it is not in anybody's hands."""
+def test_owner_can_claim_its_own_unfinished_entries_again(database: Database, claim, pending: list[str]):
+    """At once, because nobody else is working on them."""
     claimed = claim("first")
     with database.read() as connection:
         assert outbox.has_due(connection, "first", now_ms=_now())
@@ -78,8 +76,8 @@ def test_what_an_owner_could_not_bring_to_its_end_is_claimed_by_him_again(
     assert ids(claim("first")) == ids(claimed) == set(pending)
 
 
-def test_only_claims_of_the_same_place_are_given_back(database: Database, claim, pending: list[str]):
-    """Of the others nobody knows whether they are dead."""
+def test_only_claims_with_the_prefix_are_released(database: Database, claim, pending: list[str]):
+    """The owners of other claims may be alive."""
     claim("here 1", limit=2)
     claim("there 1")
     with database.write(exclusive=False) as connection:
@@ -87,8 +85,10 @@ def test_only_claims_of_the_same_place_are_given_back(database: Database, claim,
     assert len(claim("here 2")) == 2
 
 
-def test_what_changed_while_it_was_brought_stays_pending(database: Database, owner: Caller, claim, pending: list[str]):
-    """The rest is settled."""
+def test_entry_that_changed_while_it_was_mirrored_stays_pending(
+    database: Database, owner: Caller, claim, pending: list[str]
+):
+    """The others are acknowledged."""
     entries = claim("first")
     with database.write() as connection:
         memories.change(connection, owner, pending[0], {"text": "other"}, precondition=lambda _: True)
@@ -98,10 +98,10 @@ def test_what_changed_while_it_was_brought_stays_pending(database: Database, own
     assert ids(claim("second")) == {pending[0]}
 
 
-def test_what_was_in_hand_while_a_collection_was_swapped_is_brought_again(
+def test_claimed_entries_are_mirrored_again_after_a_collection_is_swapped(
     database: Database, claim, project_id: str, pending: list[str]
 ):
-    """It may have been written to the one that is gone."""
+    """They may have been written to the deleted collection."""
     entries = claim("first")
     with database.write() as connection:
         outbox.requeue_claimed(connection, project_id)
@@ -110,22 +110,22 @@ def test_what_was_in_hand_while_a_collection_was_swapped_is_brought_again(
     assert ids(claim("first")) == set(pending)
 
 
-def test_what_is_pending_already_is_not_asked_for_twice(database: Database, project_id: str, pending: list[str]):
-    """Its entry stays as it is."""
+def test_pending_entry_is_not_enqueued_twice(database: Database, project_id: str, pending: list[str]):
+    """It stays unchanged."""
     with database.write() as connection:
         before = connection.execute(vector_outbox.select()).all()
         assert outbox.enqueue_slice(connection, project_id, after_seq=0, now_ms=1) is not None
-        asked = [OutboxEntry(pending[0], before[0].team_id, project_id, "upsert", 9, 0)]
-        outbox.enqueue(connection, asked, now_ms=1)
+        again = [OutboxEntry(pending[0], before[0].team_id, project_id, "upsert", 9, 0)]
+        outbox.enqueue(connection, again, now_ms=1)
         assert connection.execute(vector_outbox.select()).all() == before
 
 
-def test_a_drainer_passes_over_what_a_client_is_changing(
+def test_drainer_skips_entries_locked_by_a_client(
     databases, database: Database, owner: Caller, claim, pending: list[str]
 ):
-    """Claiming and settling wait for nobody, and take it up when the client is done."""
+    """Claiming and acknowledging wait for nobody, and get the entries once the client is done."""
     if databases.dialect == "sqlite":
-        pytest.skip("one writer at a time")
+        pytest.skip("SQLite has one writer at a time")
     entries = claim("first", limit=3)
     with rls_context.acting_for(owner.team_id), database.write() as client:
         client.execute(update(vector_outbox).values(enqueued_at_epoch=1))

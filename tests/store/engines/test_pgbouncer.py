@@ -1,4 +1,4 @@
-"""PgBouncer before PostgreSQL, in transaction mode: each transaction may have another connection."""
+"""PgBouncer in front of PostgreSQL, in transaction mode: each transaction may get another connection."""
 
 import os
 import pwd
@@ -23,26 +23,28 @@ from tests.databases import PostgresqlDatabases
 from tests.postgresql import SERVER, Cluster
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-OFF = "prepare_threshold=none"
-"""What an address says when the pooler does not keep track of prepared statements, as newer ones can."""
+UNPREPARED = "prepare_threshold=none"
+"""The URL option for a pooler that does not track prepared statements, as newer ones can."""
 CONNECTIONS = 3
-"""Fewer than one server's threads: they have to be shared."""
+"""Fewer than one server's threads, so that they are shared."""
 ROUNDS = 12
 """More than the five executions after which psycopg prepares a statement."""
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed: nothing was tried through it")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed")
 
 
-class Pooled(PostgresqlDatabases):
-    """The same databases, whose servers reach them through the pooler."""
+class PooledDatabases(PostgresqlDatabases):
+    """The same databases, to which servers connect through the pooler."""
 
     def __init__(self, cluster: Cluster, port: int) -> None:
         super().__init__(cluster)
         self._port = port
 
     def settings(self, folder: Path) -> dict[str, str]:
-        """Return the pooler's address; commands keep the server's own."""
-        address = self.url(folder).replace(f"host={self.cluster.folder}", f"host=127.0.0.1&port={self._port}&{OFF}")
+        """Return the pooler's URL for the server; commands connect directly."""
+        address = self.url(folder).replace(
+            f"host={self.cluster.folder}", f"host=127.0.0.1&port={self._port}&{UNPREPARED}"
+        )
         return {"database_url": address, "database_admin_url": self.owner_url(folder)}
 
 
@@ -62,13 +64,13 @@ def pgbouncer(cluster: Cluster, folder: Path) -> Iterator[int]:
     command = [str(PROGRAM), "-q", str(cluster.folder / "pgbouncer.ini")]
     with subprocess.Popen(command, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_for(port)
+            wait_for_port(port)
             yield port
         finally:
             process.kill()
 
 
-def wait_for(port: int) -> None:
+def wait_for_port(port: int) -> None:
     deadline = time.monotonic() + 10
     while True:
         try:
@@ -81,19 +83,19 @@ def wait_for(port: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def databases(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pooled]:
+def databases(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PooledDatabases]:
     with pgbouncer(cluster, tmp_path_factory.mktemp("pgbouncer")) as port:
-        yield Pooled(cluster, port)
+        yield PooledDatabases(cluster, port)
 
 
 @pytest.fixture(scope="module")
-def server(databases: Pooled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(databases: PooledDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with servers(databases, tmp_path_factory.mktemp("pooled")) as start:
         yield start()
 
 
-def test_the_routes_work_through_the_pooler(team: Tenant):
-    """Written, changed, read, found and deleted, often enough for psycopg to have prepared each statement."""
+def test_routes_work_through_the_pooler(team: Tenant):
+    """Create, change, read, search and delete, often enough that psycopg would prepare each statement."""
     project = {"projectId": team.project_id}
     for number in range(ROUNDS):
         made = team.post_memory(content=f"lighthouse number{number}").json()["memory"]["id"]
@@ -108,8 +110,8 @@ def test_the_routes_work_through_the_pooler(team: Tenant):
     assert len(team.http.get("/v1/memories").json()["memories"]) == ROUNDS
 
 
-def test_teams_that_share_connections_see_only_their_own(server: Server):
-    """The team is said anew in each transaction, and forgotten with it."""
+def test_teams_that_share_connections_see_only_their_own_rows(server: Server):
+    """The team is set in each transaction, and reset with it."""
     tenants = [make_tenant(server, f"team{number}") for number in range(6)]
 
     def work(tenant: Tenant) -> list[set[str]]:
@@ -122,13 +124,13 @@ def test_teams_that_share_connections_see_only_their_own(server: Server):
         return seen
 
     with ThreadPoolExecutor(len(tenants)) as pool:
-        found = list(pool.map(work, tenants))
-    assert found == [[{tenant.team_id}] * ROUNDS for tenant in tenants]
+        seen = list(pool.map(work, tenants))
+    assert seen == [[{tenant.team_id}] * ROUNDS for tenant in tenants]
 
 
-def test_nothing_of_a_transaction_is_left_on_a_shared_connection(server: Server):
-    """Neither for whom it acted, nor its limits."""
-    address = server.settings.database_url.replace("postgresql+psycopg", "postgresql").replace(f"&{OFF}", "")
+def test_shared_connection_keeps_no_transaction_settings(server: Server):
+    """Neither its team nor its time limits."""
+    address = server.settings.database_url.replace("postgresql+psycopg", "postgresql").replace(f"&{UNPREPARED}", "")
     with closing(Database(server.settings.database_url)) as database, acting_for("somebody"):
         for _ in range(ROUNDS):
             with database.write() as connection:
@@ -141,21 +143,21 @@ def test_nothing_of_a_transaction_is_left_on_a_shared_connection(server: Server)
         assert left == (None, "0")
 
 
-def test_only_one_is_alone_through_the_pooler(server: Server):
+def test_advisory_lock_is_exclusive_through_the_pooler(server: Server):
     """The lock belongs to a transaction, which keeps its connection."""
     with (
         closing(Database(server.settings.database_url)) as first,
         closing(Database(server.settings.database_url)) as second,
     ):
-        with first.advisory_lock("job"), second.advisory_lock("job", wait=False) as is_alone:
-            assert not is_alone
-        with second.advisory_lock("job", wait=False) as is_alone:
-            assert is_alone
+        with first.advisory_lock("job"), second.advisory_lock("job", wait=False) as is_held:
+            assert not is_held
+        with second.advisory_lock("job", wait=False) as is_held:
+            assert is_held
 
 
-def test_an_address_says_whether_statements_are_prepared():
-    """The driver is told, and its address has nothing that it does not know."""
-    address, options = parse_url(f"postgresql+psycopg://a@/b?host=c&{OFF}")
+def test_url_option_controls_prepared_statements():
+    """It becomes an option of the driver, and is removed from the URL."""
+    address, options = parse_url(f"postgresql+psycopg://a@/b?host=c&{UNPREPARED}")
     assert (str(address), options) == (
         "postgresql+psycopg://a@/b?host=c",
         {"connect_timeout": 5, "prepare_threshold": None},

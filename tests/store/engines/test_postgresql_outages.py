@@ -1,4 +1,4 @@
-"""The database goes away, or takes too long: nobody is told a lie, and nobody has to start anything again."""
+"""PostgreSQL restarts, ends connections or is slow: errors are truthful, and the server recovers without a restart."""
 
 import itertools
 import threading
@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from app.api.http.thread_pools import retrying
-from app.errors import ConnectionLost, NothingDone, Unavailable
+from app.errors import DatabaseConnectionLost, NothingDone, Unavailable
 from app.store.database import Database
 from app.store.engines import postgresql as engines
 from tests.conftest import Tenant, make_tenant, servers
@@ -46,8 +46,10 @@ def tenant(own_stores: PostgresqlDatabases, tmp_path: Path) -> Iterator[Tenant]:
             yield made
 
 
-def ask_until(done: threading.Event, tenant: Tenant, numbers: Iterator[int]) -> list[tuple[str, httpx.Response]]:
-    """Write a memory and read them all, again and again; return every content that was sent, with its reply."""
+def send_requests_until(
+    done: threading.Event, tenant: Tenant, numbers: Iterator[int]
+) -> list[tuple[str, httpx.Response]]:
+    """Repeatedly write a memory and list them all; return each content sent, with its reply."""
     replies: list[tuple[str, httpx.Response]] = []
     with httpx.Client(base_url=tenant.http.base_url, headers=tenant.http.headers, trust_env=False, timeout=30) as http:
         while not done.is_set():
@@ -58,22 +60,22 @@ def ask_until(done: threading.Event, tenant: Tenant, numbers: Iterator[int]) -> 
     return replies
 
 
-def contents(tenant: Tenant) -> Counter[str]:
-    """Return what is stored, by content."""
-    found: Counter[str] = Counter()
+def stored_contents(tenant: Tenant) -> Counter[str]:
+    """Return the number of stored memories by content."""
+    stored: Counter[str] = Counter()
     cursor: dict[str, str] | None = {}
     while cursor is not None:
         page = tenant.http.get("/v1/memories", params={"limit": 200, **cursor}).json()
-        found.update(memory["content"] for memory in page["memories"])
+        stored.update(memory["content"] for memory in page["memories"])
         cursor = {"cursor": page["nextCursor"]} if page["nextCursor"] else None
-    return found
+    return stored
 
 
-def test_a_restart_under_load_is_503_for_a_moment_and_loses_no_acknowledged_write(own_cluster: Cluster, tenant: Tenant):
-    """Readers and writers see successes and `503` with Retry-After, nothing else; then all is well by itself."""
+def test_restart_under_load_is_briefly_503_and_loses_no_acknowledged_write(own_cluster: Cluster, tenant: Tenant):
+    """Clients get only successes and `503` with Retry-After; then the server recovers automatically."""
     done, numbers = threading.Event(), itertools.count()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        asking = [pool.submit(ask_until, done, tenant, numbers) for _ in range(CONNECTIONS)]
+        clients = [pool.submit(send_requests_until, done, tenant, numbers) for _ in range(CONNECTIONS)]
         time.sleep(1)
         own_cluster.restart()
         restarted_at = time.monotonic()
@@ -81,18 +83,18 @@ def test_a_restart_under_load_is_503_for_a_moment_and_loses_no_acknowledged_writ
             assert time.monotonic() < restarted_at + RECOVERS_WITHIN_SECONDS
         time.sleep(1)
         done.set()
-        replies = [reply for each in asking for reply in each.result(timeout=60)]
+        replies = [reply for each in clients for reply in each.result(timeout=60)]
 
-    refused = [reply for _, reply in replies if not reply.is_success]
-    assert {(reply.status_code, reply.headers.get("Retry-After")) for reply in refused} == {(503, "1")}
-    found = contents(tenant)
+    failed = [reply for _, reply in replies if not reply.is_success]
+    assert {(reply.status_code, reply.headers.get("Retry-After")) for reply in failed} == {(503, "1")}
+    stored = stored_contents(tenant)
     acknowledged = [content for content, reply in replies if content and reply.is_success]
-    assert [content for content in acknowledged if found[content] != 1] == []
-    assert max(found.values()) == 1
+    assert [content for content in acknowledged if stored[content] != 1] == []
+    assert max(stored.values()) == 1
 
 
-def test_connections_that_were_ended_while_they_lay_idle_are_noticed_by_nobody(own_cluster: Cluster, tenant: Tenant):
-    """Not even a write is refused: it had not begun."""
+def test_idle_connections_that_were_ended_are_replaced_unnoticed(own_cluster: Cluster, tenant: Tenant):
+    """Not even a write fails, because it had not begun."""
     for _ in range(3):
         assert tenant.post_memory(content="before").is_success
         assert tenant.http.get("/v1/memories").is_success
@@ -102,10 +104,8 @@ def test_connections_that_were_ended_while_they_lay_idle_are_noticed_by_nobody(o
         assert tenant.post_memory(content="after").is_success
 
 
-def test_a_read_that_lost_its_connection_in_the_middle_says_so_and_may_be_tried_again(
-    own_cluster: Cluster, own_database: Database
-):
-    """The first attempt is cut off, the second answers."""
+def test_read_that_lost_its_connection_is_nothing_done_and_is_retried(own_cluster: Cluster, own_database: Database):
+    """The first attempt is cut off, the second succeeds."""
     attempts: list[int] = []
 
     def read() -> int:
@@ -122,8 +122,8 @@ def test_a_read_that_lost_its_connection_in_the_middle_says_so_and_may_be_tried_
     assert (retrying(read)(), len(attempts)) == (42, 2)
 
 
-def test_a_write_that_lost_its_connection_is_not_tried_again(own_cluster: Cluster, own_database: Database):
-    """Nobody knows whether it was committed: the client is told, and decides."""
+def test_write_that_lost_its_connection_at_commit_is_not_retried(own_cluster: Cluster, own_database: Database):
+    """It may have been committed, so the client must decide."""
     attempts: list[int] = []
 
     def write() -> None:
@@ -133,15 +133,13 @@ def test_a_write_that_lost_its_connection_is_not_tried_again(own_cluster: Cluste
             with own_cluster.connect() as operator:
                 operator.execute(BACKENDS)
 
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(DatabaseConnectionLost):
         retrying(write, retry_on=(NothingDone,))()
     assert len(attempts) == 1
 
 
-def test_a_write_that_lost_its_connection_before_it_was_committed_is_tried_again(
-    own_cluster: Cluster, own_database: Database
-):
-    """Nothing of it was done, whatever it had sent."""
+def test_write_that_lost_its_connection_before_commit_is_retried(own_cluster: Cluster, own_database: Database):
+    """None of its statements took effect."""
     attempts: list[int] = []
 
     def write() -> None:
@@ -157,8 +155,8 @@ def test_a_write_that_lost_its_connection_before_it_was_committed_is_tried_again
     assert len(attempts) == 2
 
 
-def test_one_of_two_deadlocked_writers_is_tried_again(own_database: Database):
-    """Each holds a lock that the other wants; PostgreSQL undoes one, which then does it all anew."""
+def test_one_of_two_deadlocked_writers_is_retried(own_database: Database):
+    """Each holds a lock that the other needs; PostgreSQL rolls one back, which then runs again."""
     both_hold_one = threading.Barrier(2)
     attempts: list[str] = []
 
@@ -178,8 +176,8 @@ def test_one_of_two_deadlocked_writers_is_tried_again(own_database: Database):
     assert len(attempts) == 3
 
 
-def test_every_transaction_has_its_limits(own_database: Database):
-    """Those that read and those that write; whoever only holds a lock may hold it for as long as his work takes."""
+def test_every_transaction_has_time_limits(own_database: Database):
+    """For reading and for writing; only a transaction that merely holds an advisory lock has none."""
     for begin in (own_database.read, own_database.write):
         with begin() as connection:
             names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
@@ -187,8 +185,8 @@ def test_every_transaction_has_its_limits(own_database: Database):
         assert limits == ["30s", "10s", "1min"]
 
 
-def test_a_statement_that_takes_too_long_is_cut_off(own_database: Database, monkeypatch):
-    """It is Unavailable, at once when its time is over, and not tried again."""
+def test_slow_statement_is_cancelled(own_database: Database, monkeypatch):
+    """It is Unavailable as soon as its time is over, and not retried."""
     monkeypatch.setitem(engines._LIMITS, "statement_timeout", 100)
     started_at = time.monotonic()
     with pytest.raises(Unavailable) as caught, own_database.read() as connection:
@@ -197,8 +195,8 @@ def test_a_statement_that_takes_too_long_is_cut_off(own_database: Database, monk
     assert time.monotonic() < started_at + 5
 
 
-def test_a_writer_does_not_wait_for_ever_for_his_turn(own_database: Database, monkeypatch):
-    """The other one keeps it; this one is told that it takes too long."""
+def test_writer_does_not_wait_forever_for_its_turn(own_database: Database, monkeypatch):
+    """It is Unavailable while another writer holds the turn for too long."""
     monkeypatch.setitem(engines._LIMITS, "lock_timeout", 100)
 
     def write() -> None:
@@ -211,24 +209,24 @@ def test_a_writer_does_not_wait_for_ever_for_his_turn(own_database: Database, mo
             write()
 
 
-def test_a_transaction_that_is_left_idle_is_ended(own_database: Database, monkeypatch):
-    """Its locks would stop everybody else."""
+def test_idle_transaction_is_ended(own_database: Database, monkeypatch):
+    """Its locks would block all others."""
     monkeypatch.setitem(engines._LIMITS, "idle_in_transaction_session_timeout", 100)
 
-    def dawdle() -> None:
+    def idle() -> None:
         with own_database.read() as connection:
             for _ in range(2):
                 connection.execute(text("SELECT 1"))
                 time.sleep(0.5)
 
     with pytest.raises(NothingDone):
-        dawdle()
+        idle()
     with own_database.read() as connection:
         assert connection.scalar(text("SELECT 1")) == 1
 
 
-def test_a_mistake_in_a_statement_is_no_outage(own_database: Database):
-    """It stays the bug that it is."""
+def test_invalid_statement_is_not_an_outage(own_database: Database):
+    """It stays the bug that it is, and is not Unavailable."""
     with pytest.raises(Exception, match="does not exist") as caught, own_database.read() as connection:
         connection.execute(text("SELECT nonsense"))
     assert isinstance(getattr(caught.value, "orig", None), psycopg.errors.UndefinedColumn)

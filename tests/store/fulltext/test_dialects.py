@@ -1,4 +1,4 @@
-"""Both dialects find the same memories by the same words, and rank them alike."""
+"""Both dialects find the same memories for the same queries, with the same ranking."""
 
 import base64
 import itertools
@@ -23,8 +23,8 @@ _LONG_WORD = "supercalifragilistic" * 125
 _BLOB = base64.b64encode(_RANDOM.randbytes(675_000)).decode()
 _VOCABULARY = [f"w{number:x}q" for number in range(130_000)]
 _STORY = [_RANDOM.choice(("ships", "sailed", "over", "calm", "waters", "towards", "harbours")) for _ in range(25_000)]
-for _place in (0, 1_990, 1_999, 2_000, 2_007, 2_015, 3_999, 12_345, 24_995):
-    _STORY[_place : _place + 3] = [f"anchor{_place}", f"chain{_place}", f"winch{_place}"]
+for _index in (0, 1_990, 1_999, 2_000, 2_007, 2_015, 3_999, 12_345, 24_995):
+    _STORY[_index : _index + 3] = [f"anchor{_index}", f"chain{_index}", f"winch{_index}"]
 
 HUGE = {
     "words": " ".join(_VOCABULARY),
@@ -55,7 +55,7 @@ TEXTS = (
 QUERIES = (
     *(query for query, _ in FOUND),
     *EMPTY,
-    *(query for asked in SHOWN.values() for query in asked),
+    *(query for queries in SHOWN.values() for query in queries),
     *(_VOCABULARY[place] for place in (0, 1, 1_999, 2_000, 2_001, 64_999, 129_999)),
     *(" ".join(_VOCABULARY[place : place + 2]) for place in (1_998, 1_999, 2_000)),
     *(f"anchor{place}/chain{place}" for place in (0, 1_990, 1_999, 2_000, 2_007, 2_015, 3_999, 12_345, 24_995)),
@@ -145,17 +145,19 @@ def both(
 
 
 def scores(shelf: Library, query: str) -> dict[str, float]:
-    """Return what a query finds and how well, in the order of the answer."""
+    """Return the score of each hit of a query, in order."""
     return {(hit.memory.narrative or "")[:60]: hit.score for hit in shelf.ask(query, limit=100).hits}
 
 
-def named(query: str) -> str:
+def query_id(query: str) -> str:
     return query.encode("unicode_escape").decode()[:40]
 
 
-@pytest.mark.parametrize("query", [*QUERIES, "jitter", "retry storm", "b c", "says hi", "naive", "gotcha"], ids=named)
-def test_both_find_the_same_and_rank_alike(both: tuple[Library, Library], query: str):
-    """Whatever is asked of whatever is stored: the same memories, their scores within a hundredth."""
+@pytest.mark.parametrize(
+    "query", [*QUERIES, "jitter", "retry storm", "b c", "says hi", "naive", "gotcha"], ids=query_id
+)
+def test_dialects_return_the_same_hits_and_scores(both: tuple[Library, Library], query: str):
+    """The same memories in the same order, with scores within 0.01."""
     one, other = (scores(shelf, query) for shelf in both)
 
     assert list(one) == list(other)
@@ -163,24 +165,24 @@ def test_both_find_the_same_and_rank_alike(both: tuple[Library, Library], query:
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_text_is_indexed_at_once(postgresql: PostgresqlDatabases, tmp_path, name: str):
-    """It is stored well within what a statement may take, and its end is found."""
+def test_huge_text_is_indexed_within_the_statement_timeout(postgresql: PostgresqlDatabases, tmp_path, name: str):
+    """And a search finds its end."""
     with library.opened(postgresql, tmp_path) as shelf:
         row = shelf.remember(HUGE[name])
         last = HUGE[name].split()[-1][-4_000:]
         assert [hit.memory.id for hit in shelf.ask(last).hits] == [row.id]
 
 
-def test_the_words_of_a_query_are_those_of_the_index(postgresql: PostgresqlDatabases, tmp_path):
-    """Letter by letter, whatever every Unicode since 3.2 has, and word by word where stems begin and end."""
-    every = (chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000)
-    texts = [f"q{letter}Z" for letter in every if unicodedata.ucd_3_2_0.category(letter) not in ("Cn", "Co")]
+def test_query_words_equal_index_words(postgresql: PostgresqlDatabases, tmp_path):
+    """For each character of Unicode 3.2, and for words at the length limits of stemming."""
+    characters = (chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000)
+    texts = [f"q{letter}Z" for letter in characters if unicodedata.ucd_3_2_0.category(letter) not in ("Cn", "Co")]
     short = ["".join(word) for length in (1, 2) for word in itertools.product(string.ascii_lowercase, repeat=length)]
-    texts += [*short, *(f"{'long' * 15}{'x' * more}ing" for more in range(4))]  # words of 3 to 64 bytes have stems
+    texts += [*short, *(f"{'long' * 15}{'x' * more}ing" for more in range(4))]  # words of 3 to 64 bytes are stemmed
     postgresql.url(tmp_path)
     with psycopg.connect(postgresql.owner_url(tmp_path).replace("+psycopg", "")) as connection:
         rows = connection.execute(
-            "SELECT cmem_words(asked) FROM unnest(%s::text[]) WITH ORDINALITY AS t(asked, n) ORDER BY n", (texts,)
+            "SELECT cmem_words(body) FROM unnest(%s::text[]) WITH ORDINALITY AS t(body, n) ORDER BY n", (texts,)
         )
         different = [text for text, (words,) in zip(texts, rows, strict=True) if words != index_words(text)]
     postgresql.drop(tmp_path)

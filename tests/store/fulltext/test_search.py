@@ -1,4 +1,4 @@
-"""What full text finds and counts, inside the asked projects only."""
+"""Full-text search finds and counts within the projects in scope, and nowhere else."""
 
 import pytest
 from sqlalchemy import text
@@ -26,47 +26,47 @@ def scope(shelf, *project_ids: str) -> SearchScope:
     return SearchScope(shelf.caller.team_id, project_ids or (shelf.project_id,))
 
 
-def found(shelf, *all_of, **options) -> list[int]:
-    asked = options.pop("scope", scope(shelf))
+def find(shelf, *all_of, **options) -> list[int]:
+    in_scope = options.pop("scope", scope(shelf))
     with shelf.database.read() as connection:
-        return full_text(shelf).find(connection, asked, all_of, **{"limit": 100, **options}).tolist()
+        return full_text(shelf).find(connection, in_scope, all_of, **{"limit": 100, **options}).tolist()
 
 
-def test_a_phrase_is_found_only_in_its_order(shelf):
-    """Words of a phrase stand beside each other, in order."""
+def test_phrase_matches_only_in_order(shelf):
+    """The words of a phrase must be adjacent and in order."""
     here = shelf.remember("the rate limit was hit")
     shelf.remember("limit the rate")
-    assert found(shelf, phrases("rate", "limit")) == [here.seq]
+    assert find(shelf, phrases("rate", "limit")) == [here.seq]
 
 
-def test_all_of_needs_each_and_any_of_needs_one(shelf):
-    """A term may be spelt in several ways, and several terms must all be there."""
+def test_every_term_must_match_in_any_spelling(shelf):
+    """A term may have several spellings, one of which must match; all terms must match."""
     both = shelf.remember("alpha beta")
     shelf.remember("alpha")
-    assert found(shelf, (("alpha",), ("aleph",)), phrases("beta")) == [both.seq]
+    assert find(shelf, (("alpha",), ("aleph",)), phrases("beta")) == [both.seq]
 
 
 @pytest.mark.parametrize("typed", ['"', '""', 'a" OR project:"', "NEAR(", "*", "title:", "^x", "-x", "'"])
-def test_nothing_that_is_typed_is_syntax(shelf, typed):
-    """Quotes, operators and column names are text."""
+def test_query_text_is_never_syntax(shelf, typed):
+    """Quotes, operators and column names are plain text."""
     shelf.remember("alpha")
-    assert found(shelf, phrases("alpha"), phrases(typed, "gamma")) == []
+    assert find(shelf, phrases("alpha"), phrases(typed, "gamma")) == []
 
 
-def test_another_project_is_never_found(shelf):
-    """Only the asked projects answer, also beside each other."""
+def test_other_projects_are_never_found(shelf):
+    """Only the projects in scope are searched, one or several."""
     other_id = shelf.add_project("other")
     mine, other = shelf.remember("gasket"), shelf.remember("gasket", project_id=other_id)
-    assert found(shelf, phrases("gasket")) == [mine.seq]
+    assert find(shelf, phrases("gasket")) == [mine.seq]
     both = scope(shelf, shelf.project_id, other_id)
-    assert found(shelf, phrases("gasket"), scope=both) == [mine.seq, other.seq]
+    assert find(shelf, phrases("gasket"), scope=both) == [mine.seq, other.seq]
 
 
-def test_the_last_ones_can_be_asked_for(shelf):
-    """With a limit, either end of the list can be had; it ascends all the same."""
+def test_limit_can_keep_the_first_or_last_hits(shelf):
+    """The result is in ascending order either way."""
     rows = shelf.remember_all([{"narrative": f"gasket {number}"} for number in range(5)])
-    assert found(shelf, phrases("gasket"), limit=2) == [rows[0].seq, rows[1].seq]
-    assert found(shelf, phrases("gasket"), limit=2, newest_first=True) == [rows[3].seq, rows[4].seq]
+    assert find(shelf, phrases("gasket"), limit=2) == [rows[0].seq, rows[1].seq]
+    assert find(shelf, phrases("gasket"), limit=2, newest_first=True) == [rows[3].seq, rows[4].seq]
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_the_last_ones_can_be_asked_for(shelf):
         (MemoryFilters(kinds=("summary",), types=("bugfix",)), []),
     ],
 )
-def test_filters_limit_what_is_found(shelf, filters, expected):
-    """Every filter holds in the same query, before any limit."""
+def test_filters_restrict_hits(shelf, filters, expected):
+    """All filters apply in the same query, before the limit."""
     rows = shelf.remember_all(
         [
             {
@@ -109,39 +109,39 @@ def test_filters_limit_what_is_found(shelf, filters, expected):
         ]
     )
     names = {row.seq: row.narrative.split()[-1] for row in rows}
-    assert [names[seq] for seq in found(shelf, phrases("gasket"), filters=filters)] == expected
+    assert [names[seq] for seq in find(shelf, phrases("gasket"), filters=filters)] == expected
 
 
-def test_a_long_memory_counts_once(shelf):
-    """However often and wherever a word stands in it: a limit is one of memories."""
+def test_long_memory_is_one_hit(shelf):
+    """However often it contains a word, because a limit counts memories."""
     long = "gasket " + "other words " * 2_500
     rows = shelf.remember_all([{"narrative": f"{number} {long * 2} gasket"} for number in range(3)])
-    assert found(shelf, phrases("gasket"), limit=2) == [rows[0].seq, rows[1].seq]
-    assert found(shelf, phrases("gasket"), limit=2, newest_first=True) == [rows[1].seq, rows[2].seq]
+    assert find(shelf, phrases("gasket"), limit=2) == [rows[0].seq, rows[1].seq]
+    assert find(shelf, phrases("gasket"), limit=2, newest_first=True) == [rows[1].seq, rows[2].seq]
     with shelf.database.read() as connection:
-        counted = full_text(shelf).count(connection, scope(shelf), phrases("gasket"), limit=2)
-    assert counted == (2, rows[1].seq)
+        counts = full_text(shelf).count(connection, scope(shelf), phrases("gasket"), limit=2)
+    assert counts == (2, rows[1].seq)
 
 
-def test_a_damaged_list_is_an_empty_one(shelf):
-    """A row whose JSON is broken is still found, and matches no file."""
+def test_damaged_list_counts_as_empty(shelf):
+    """A row with invalid JSON is still found, but matches no file."""
     row = shelf.remember("gasket", files_read=["a.py"])
     with shelf.database.write() as connection:
         connection.exec_driver_sql("UPDATE memory_items SET files_read = '[\"a.py\"'")
-    assert found(shelf, phrases("gasket")) == [row.seq]
-    assert found(shelf, phrases("gasket"), filters=MemoryFilters(files=("a.py",))) == []
+    assert find(shelf, phrases("gasket")) == [row.seq]
+    assert find(shelf, phrases("gasket"), filters=MemoryFilters(files=("a.py",))) == []
 
 
-def test_a_row_of_another_program_is_found_by_its_words(shelf):
-    """Who writes with plain SQL leaves the extra words out, and is found by the others."""
+def test_row_written_by_another_program_is_found(shelf):
+    """Plain SQL omits the extra words in `search_text`; the other words are found."""
     row = shelf.remember("original")
     with shelf.database.write() as connection:
         connection.exec_driver_sql("UPDATE memory_items SET narrative = 'rotating gaskets', search_text = NULL")
-    assert found(shelf, phrases("gasket")) == [row.seq]
+    assert find(shelf, phrases("gasket")) == [row.seq]
 
 
-def test_holdings_count_the_asked_projects_alone(shelf):
-    """Statistics are those of the asked projects, whatever else is stored."""
+def test_statistics_cover_only_projects_in_scope(shelf):
+    """Whatever else is stored."""
     shelf.remember("four", created_at_epoch=5)
     with shelf.database.read() as connection:
         before = full_text(shelf).statistics(connection, scope(shelf))
@@ -158,8 +158,8 @@ def postings_of(shelf, cache: PostingsCache, *words: str) -> postings.Postings:
         return cache.get(connection, scope(shelf), statistics, [phrases(*words)])[0]
 
 
-def test_remembered_postings_follow_every_change(shelf):
-    """What is remembered between requests is never out of date."""
+def test_cached_postings_follow_every_change(shelf):
+    """What is cached between requests is never stale."""
     cache = PostingsCache(full_text(shelf))
     first = shelf.remember("gasket")
     assert postings_of(shelf, cache, "gasket").own.tolist() == [first.seq]
@@ -170,16 +170,16 @@ def test_remembered_postings_follow_every_change(shelf):
     assert postings_of(shelf, cache, "gasket").own.tolist() == [second.seq]
 
 
-def test_a_cache_forgets_what_it_has_no_room_for(shelf):
-    """Its size is bounded, and what was forgotten is read again."""
+def test_cache_size_is_limited(shelf):
+    """Evicted postings are read again."""
     row = shelf.remember("alpha beta")
     cache = PostingsCache(full_text(shelf), max_rows=20)
     for word in ("alpha", "beta", "alpha"):
         assert postings_of(shelf, cache, word).own.tolist() == [row.seq]
 
 
-def test_a_common_term_is_counted_and_not_listed(shelf, monkeypatch):
-    """Beyond the limit only about how many there are is known."""
+def test_common_term_is_counted_but_not_listed(shelf, monkeypatch):
+    """Above the limit, only the approximate number is known."""
     monkeypatch.setattr(postings, "RARE_ROWS", 10)
     shelf.remember_all([{"narrative": f"gasket {number}"} for number in range(40)])
     common = postings_of(shelf, PostingsCache(full_text(shelf)), "gasket")

@@ -1,4 +1,4 @@
-"""Full text is rebuilt while the server goes on, and is whole afterwards whatever happened to it."""
+"""Full text is rebuilt while the server goes on, and is intact afterwards, however it was corrupted."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,20 +26,20 @@ WRITE_ONE = text("""
 
 @pytest.fixture
 def database(databases: Databases, tmp_path: Path) -> Iterator[Database]:
-    """The database as who owns its tables has it: what was altered, only he can mend."""
+    """The database, opened as the role that owns its tables, which alone can repair altered objects."""
     with database_url(databases, tmp_path), closing(Database(databases.owner_url(tmp_path))) as opened:
         yield opened
 
 
 @pytest.fixture
 def maintenance(database: Database) -> MaintenanceBackend:
-    """Who looks after this dialect."""
+    """The maintenance module of the dialect."""
     return dialects.of(database.dialect)
 
 
 @pytest.fixture
 def library(raw: RawWriter, monkeypatch: pytest.MonkeyPatch) -> RawWriter:
-    """The writer, after it has written memories for several slices."""
+    """The raw writer, after it has written memories for several slices."""
     for dialect in (sqlite_rebuilding, postgresql):
         monkeypatch.setattr(dialect, "_SLICE_ROWS", 10)
     for number in range(ROWS):
@@ -47,26 +47,26 @@ def library(raw: RawWriter, monkeypatch: pytest.MonkeyPatch) -> RawWriter:
     return raw
 
 
-def found(database: Database, word: str) -> int:
+def count_hits(database: Database, word: str) -> int:
     with database.read() as connection:
         hits = full_text.of(database.dialect).find(connection, SearchScope("a", ("a1",)), (((word,),),), limit=10_000)
         return len(hits)
 
 
-@pytest.mark.parametrize("harm", corruption.ANY)
-def test_a_rebuild_mends_every_drift(
-    library: RawWriter, database: Database, maintenance: MaintenanceBackend, harm: Callable[[RawWriter], None]
+@pytest.mark.parametrize("corrupt", corruption.ANY)
+def test_rebuild_repairs_every_corruption(
+    library: RawWriter, database: Database, maintenance: MaintenanceBackend, corrupt: Callable[[RawWriter], None]
 ):
-    """Whatever happened to full text, a rebuild makes it whole, and every memory is found again."""
-    harm(library)
+    """However full text was corrupted, afterwards it is intact and every memory is found."""
+    corrupt(library)
 
     maintenance.rebuild(database)
 
-    assert (maintenance.faults(database), found(database, corruption.WORD)) == ([], ROWS)
+    assert (maintenance.faults(database), count_hits(database, corruption.WORD)) == ([], ROWS)
 
 
-def test_a_second_rebuild_changes_nothing(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
-    """Run twice, it leaves the schema as it was and full text whole."""
+def test_second_rebuild_changes_nothing(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
+    """The schema stays the same, and full text intact."""
     maintenance.rebuild(database)
     schema = library.schema()
 
@@ -76,10 +76,8 @@ def test_a_second_rebuild_changes_nothing(library: RawWriter, database: Database
     assert maintenance.faults(database) == []
 
 
-def test_what_is_written_meanwhile_is_indexed_too(
-    library: RawWriter, database: Database, maintenance: MaintenanceBackend
-):
-    """What is inserted, updated or deleted between the slices, filled ones or not, is in the new index."""
+def test_writes_during_a_rebuild_are_indexed(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
+    """Inserts, updates and deletes between slices, in filled ones or not, are reflected in the new index."""
     writes = iter(
         [
             lambda: library.run("UPDATE memory_items SET text = 'early change' WHERE seq = 2"),
@@ -93,11 +91,11 @@ def test_what_is_written_meanwhile_is_indexed_too(
 
     assert next(writes, None) is None
     assert maintenance.faults(database) == []
-    assert [found(database, word) for word in ("early", "late", "memory", corruption.WORD)] == [1, 1, 1, ROWS - 4]
+    assert [count_hits(database, word) for word in ("early", "late", "memory", corruption.WORD)] == [1, 1, 1, ROWS - 4]
 
 
-def test_four_writers_go_on_during_a_rebuild(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
-    """Nobody's write fails or is lost while slices are filled."""
+def test_writers_go_on_during_a_rebuild(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
+    """No write fails or is lost while slices are filled."""
     done = threading.Event()
     written: list[int] = []
 
@@ -118,38 +116,36 @@ def test_four_writers_go_on_during_a_rebuild(library: RawWriter, database: Datab
         thread.join()
 
     assert (len(written), maintenance.faults(database)) == (4, [])
-    assert found(database, "meanwhile") == sum(written) > 0
+    assert count_hits(database, "meanwhile") == sum(written) > 0
 
 
-def test_searches_find_until_the_new_index_takes_its_place(
+def test_searches_use_the_old_index_during_a_rebuild(
     library: RawWriter, database: Database, maintenance: MaintenanceBackend
 ):
-    """At every slice the standing index answers."""
+    """After every slice, all memories are still found."""
     answers: list[int] = []
 
-    maintenance.rebuild(database, lambda _: answers.append(found(database, corruption.WORD)))
+    maintenance.rebuild(database, lambda _: answers.append(count_hits(database, corruption.WORD)))
 
     assert answers == [ROWS] * (ROWS // 10)
 
 
-def test_a_rebuild_that_was_killed_begins_again(
-    library: RawWriter, database: Database, maintenance: MaintenanceBackend
-):
-    """What an interrupted rebuild left behind is cleared by the next."""
+def test_killed_rebuild_starts_over(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
+    """The next rebuild clears what an interrupted one left behind."""
 
-    def killed(_: int) -> None:
+    def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        maintenance.rebuild(database, killed)
+        maintenance.rebuild(database, interrupt)
     library.run("UPDATE memory_items SET text = 'early change' WHERE seq = 2")
 
     maintenance.rebuild(database)
 
-    assert (maintenance.faults(database), found(database, "early")) == ([], 1)
+    assert (maintenance.faults(database), count_hits(database, "early")) == ([], 1)
 
 
-def test_two_rebuilds_at_once_take_turns(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
+def test_concurrent_rebuilds_take_turns(library: RawWriter, database: Database, maintenance: MaintenanceBackend):
     """A second rebuild waits for the first, and neither fails."""
     counts: list[int] = []
     second = threading.Thread(target=lambda: counts.append(maintenance.rebuild(database)))

@@ -24,7 +24,7 @@ WITH_OWNED = (
     "search.timeline",
     "quotas.usage",
 )
-WITH_PARAMETERS = ("memories.memories", "search.pages", "projects.sessions", "projects.projects", "projects.events")
+WITH_PARAMETERS = ("memories.memories", "search.results", "projects.sessions", "projects.projects", "projects.events")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Migrations: on populated databases, up, down and up again, by several processes, and never half done."""
+"""Migrations: up and down on populated databases, by several processes at once, and always all or nothing."""
 
 import itertools
 import sqlite3
@@ -29,21 +29,21 @@ from tests.databases import Databases
 from tests.services import everything
 
 WORD = "lighthouse"
-LATE_NAME = "memory_items_fts"  # the upgrade has changed something else before it comes to this
+LATE_NAME = "memory_items_fts"  # the upgrade creates this after other changes
 TABLES = ("teams", "projects", "server_sessions", "agent_events", "memory_items", "memory_sources", "audit_log")
 LEFT_BY_ALEMBIC = {"alembic_version", "alembic_version_pkc", "installed_objects"}
 
 
 @pytest.fixture
-def nowhere(databases: Databases, tmp_path: Path) -> Iterator[str]:
-    """Where a database is to be made."""
+def new_url(databases: Databases, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database that has no table yet."""
     yield databases.unmigrated_url(tmp_path)
     databases.drop(tmp_path)
 
 
 @pytest.fixture
 def database(databases: Databases, tmp_path: Path) -> Iterator[Database]:
-    """A database at head, as whoever migrates it opens it."""
+    """A database at head, opened as the role that migrates it."""
     with closing(Database(databases.owner_url(tmp_path))) as opened:
         yield opened
     databases.drop(tmp_path)
@@ -51,7 +51,7 @@ def database(databases: Databases, tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def populated(database: Database) -> Database:
-    """A database with rows in every table that has children or is one."""
+    """A database with rows in every table that has a foreign key or is the target of one."""
     with database.write() as connection:
         caller = owner(connection)
     project_id = everything.fill(database, caller, rows=40)
@@ -86,26 +86,26 @@ def contents(database: Database) -> dict[str, list[Any]]:
     return {table: rows(database, f"SELECT * FROM {table} ORDER BY id") for table in TABLES}
 
 
-def test_an_empty_machine_gets_a_database_at_head(nowhere: str):
-    """The first start makes the folder, the file and everything in it."""
-    assert migrations.upgrade(nowhere) == migrations.head() == migrations.current(nowhere)
+def test_upgrade_creates_a_database_at_head(new_url: str):
+    """The first start creates the folder, the file and everything in it."""
+    assert migrations.upgrade(new_url) == migrations.head() == migrations.current(new_url)
 
 
-def test_the_tables_are_what_the_models_say(database: Database):
-    """Nothing is left for autogenerate to change."""
+def test_tables_match_the_models(database: Database):
+    """Autogenerate would change nothing."""
     assert migrations.drift(database.url) == []
 
 
-def test_alembics_own_check_finds_nothing(database: Database):
-    """`alembic check` is clean."""
+def test_alembic_check_passes(database: Database):
+    """`alembic check` reports no difference."""
     migrations._run(database.url, command.check)
 
 
-def test_down_and_up_again_loses_nothing(populated: Database):
-    """Tables, triggers, indexes, rows, and which word leads to which row: all as before, text by text."""
+def test_downgrade_and_upgrade_lose_nothing(populated: Database):
+    """Tables, triggers, indexes, rows and full text are all the same as before."""
     before = inspection.schema(populated.url), contents(populated), inspection.indexed_seqs(populated, WORD)
     populated.close()
-    steps = migrations.revisions()
+    steps = migrations.known_revisions()
 
     for revision in steps[1:]:
         assert migrations.downgrade(populated.url, revision) == revision
@@ -115,9 +115,9 @@ def test_down_and_up_again_loses_nothing(populated: Database):
     assert fulltext_check.faults(populated) == []
 
 
-def test_every_revision_can_be_left_and_reached_again(populated: Database):
-    """Each single step down and up gives back the schema it started from."""
-    revisions = migrations.revisions()
+def test_every_single_step_is_reversible(populated: Database):
+    """One step down and up again results in the same schema."""
+    revisions = migrations.known_revisions()
     for newer, older in itertools.pairwise(revisions):
         migrations.upgrade(populated.url, newer)
         before = inspection.schema(populated.url)
@@ -128,8 +128,8 @@ def test_every_revision_can_be_left_and_reached_again(populated: Database):
         migrations.downgrade(populated.url, older)
 
 
-def test_the_way_down_to_the_base_leaves_nothing(populated: Database):
-    """`db downgrade base` empties the database, and it can be used again."""
+def test_downgrade_to_base_leaves_nothing(populated: Database):
+    """`db downgrade base` empties the database, which can be upgraded again."""
     migrations.downgrade(populated.url, "base")
 
     assert inspection.object_names(populated) <= LEFT_BY_ALEMBIC
@@ -138,7 +138,7 @@ def test_the_way_down_to_the_base_leaves_nothing(populated: Database):
 
 
 def test_memories_written_before_full_text_are_found_after(database: Database):
-    """The upgrade that installs full text indexes, counts and enqueues what stood already."""
+    """The upgrade that installs full text indexes, counts and enqueues existing rows."""
     migrations.downgrade(database.url, "0001")
     with database.write() as connection:
         caller = owner(connection)
@@ -152,33 +152,33 @@ def test_memories_written_before_full_text_are_found_after(database: Database):
     assert rows(database, "SELECT operation FROM vector_outbox") == [("upsert",)]
 
 
-def upgraded_by_four_processes_at_once(url: str) -> list[str]:
-    """The revisions that they print."""
+def upgrade_in_four_processes(url: str) -> list[str]:
+    """Return the revisions that they print."""
     code = f"from app.store.schema import migrations; print(migrations.upgrade({url!r}))"
     starts = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     return [start.communicate(timeout=60)[0].strip() for start in starts]
 
 
-def test_four_processes_at_once_make_one_database(nowhere: str):
-    """Whoever comes second waits, looks again and finds nothing to do."""
-    assert upgraded_by_four_processes_at_once(nowhere) == [migrations.head()] * 4
-    assert migrations.drift(nowhere) == []
+def test_four_processes_at_once_create_one_database(new_url: str):
+    """The others wait, check again and find nothing to do."""
+    assert upgrade_in_four_processes(new_url) == [migrations.head()] * 4
+    assert migrations.drift(new_url) == []
 
 
 def test_four_processes_at_once_upgrade_an_older_database_once(populated: Database):
-    """With all that is in it."""
+    """And lose nothing that is in it."""
     before = inspection.schema(populated.url), contents(populated), inspection.indexed_seqs(populated, WORD)
     populated.close()
     migrations.downgrade(populated.url, "0001")
 
-    assert upgraded_by_four_processes_at_once(populated.url) == [migrations.head()] * 4
+    assert upgrade_in_four_processes(populated.url) == [migrations.head()] * 4
 
     assert (inspection.schema(populated.url), contents(populated), inspection.indexed_seqs(populated, WORD)) == before
     assert fulltext_check.faults(populated) == []
 
 
-def test_a_newer_database_is_refused_untouched(populated: Database):
-    """Both versions are named and nothing in it changes."""
+def test_newer_database_is_rejected_unchanged(populated: Database):
+    """The error names both versions."""
     run(populated, "UPDATE alembic_version SET version_num = '9999'")
     before = inspection.snapshot(populated.url)
 
@@ -190,13 +190,13 @@ def test_a_newer_database_is_refused_untouched(populated: Database):
 
 
 @pytest.mark.sqlite
-def test_asking_for_the_revision_of_no_database_makes_none(nowhere: str):
-    """`db current` on an empty machine leaves it empty."""
-    assert (migrations.current(nowhere), Path(nowhere.removeprefix("sqlite:///")).exists()) == (None, False)
+def test_reading_the_revision_does_not_create_a_database(new_url: str):
+    """As `db current` does before the first start."""
+    assert (migrations.current(new_url), Path(new_url.removeprefix("sqlite:///")).exists()) == (None, False)
 
 
-def test_a_migration_that_fails_leaves_nothing(populated: Database):
-    """It is undone as a whole: schema, rows and revision stay what they were."""
+def test_failed_migration_is_rolled_back(populated: Database):
+    """Schema, rows and revision stay as they were."""
     migrations.downgrade(populated.url, "0001")
     run(populated, f"CREATE TABLE {LATE_NAME} (id INTEGER)")
     before = inspection.schema(populated.url), contents(populated)
@@ -210,8 +210,8 @@ def test_a_migration_that_fails_leaves_nothing(populated: Database):
 
 
 @pytest.mark.sqlite
-def test_a_migration_that_would_lose_parents_is_undone(populated: Database):
-    """Foreign keys are off while tables change; what that leaves alone stops the migration."""
+def test_migration_that_would_orphan_rows_is_rolled_back(populated: Database):
+    """Foreign keys are off while tables change, and are checked before the commit."""
 
     def lose_parents(config: Config) -> None:
         config.attributes["connection"].exec_driver_sql("DELETE FROM teams")
@@ -223,8 +223,8 @@ def test_a_migration_that_would_lose_parents_is_undone(populated: Database):
 
 
 @pytest.mark.sqlite
-def test_rows_that_somebody_else_left_alone_do_not_stop_an_upgrade(populated: Database):
-    """A server must start although a shell with foreign keys off deleted a parent; `db check` tells of it."""
+def test_rows_orphaned_before_do_not_stop_an_upgrade(populated: Database):
+    """A server must start although a shell with foreign keys off deleted a parent; `db check` reports it."""
     migrations.downgrade(populated.url, "0001")
     with closing(sqlite3.connect(populated.path, isolation_level=None)) as connection:
         connection.execute("DELETE FROM teams")

@@ -1,4 +1,4 @@
-"""The outbox of the vector mirror is written by triggers: every writer is caught, one entry stands per memory."""
+"""Triggers write the vector mirror's outbox, whatever client writes memories: one entry per memory."""
 
 import pytest
 
@@ -13,17 +13,17 @@ ENTRIES = "SELECT memory_id, project_id, operation, version FROM vector_outbox"
 
 @pytest.fixture
 def memory(raw: RawWriter) -> str:
-    """The id of a memory that is mirrored already."""
-    written = raw.insert("memory_items", team_id="a", project_id="a1", text="first")
+    """The id of a memory that has been mirrored already."""
+    memory_id = raw.insert("memory_items", team_id="a", project_id="a1", text="first")
     raw.run("DELETE FROM vector_outbox")
-    return written
+    return memory_id
 
 
-def test_a_new_memory_is_to_be_mirrored(raw: RawWriter):
-    """An insert leaves an entry."""
-    written = raw.insert("memory_items", team_id="a", project_id="a1")
+def test_new_memory_is_enqueued(raw: RawWriter):
+    """An insert adds an entry."""
+    memory_id = raw.insert("memory_items", team_id="a", project_id="a1")
 
-    assert raw.run(ENTRIES) == [(written, "a1", "upsert", 1)]
+    assert raw.run(ENTRIES) == [(memory_id, "a1", "upsert", 1)]
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_a_new_memory_is_to_be_mirrored(raw: RawWriter):
         "created_at_epoch = 9",
     ],
 )
-def test_a_change_of_what_is_embedded_is_to_be_mirrored(raw: RawWriter, memory: str, change: str):
-    """An update leaves an entry of a higher version, and the memory has that version."""
+def test_change_of_embedded_field_is_enqueued(raw: RawWriter, memory: str, change: str):
+    """An update adds an entry with a higher version, which the memory has, too."""
     raw.run(f"UPDATE memory_items SET {change}")
 
     assert raw.run(ENTRIES) == [(memory, "a1", "upsert", 2)]
@@ -48,30 +48,30 @@ def test_a_change_of_what_is_embedded_is_to_be_mirrored(raw: RawWriter, memory: 
 
 
 @pytest.mark.parametrize("change", ["pinned = true", "metadata = '{\"a\":1}'", "text = text", "updated_at_epoch = 9"])
-def test_a_change_of_anything_else_is_not(raw: RawWriter, memory: str, change: str):
-    """Nothing is embedded again that would be embedded the same."""
+def test_change_of_other_field_is_not_enqueued(raw: RawWriter, memory: str, change: str):
+    """A memory whose embedding would not change is not embedded again."""
     raw.run(f"UPDATE memory_items SET {change}")
 
     assert raw.run(ENTRIES) == []
 
 
-def test_a_deletion_is_to_be_mirrored(raw: RawWriter, memory: str):
-    """A delete leaves an entry that outlives the row."""
+def test_deletion_is_enqueued(raw: RawWriter, memory: str):
+    """A delete adds an entry that outlives the row."""
     raw.run("DELETE FROM memory_items")
 
     assert raw.run(ENTRIES) == [(memory, "a1", "delete", 2)]
 
 
-def test_the_deletion_of_a_project_is_to_be_mirrored(raw: RawWriter, memory: str):
-    """Memories that go with their project leave their entries too."""
+def test_deletion_of_project_enqueues_its_memories(raw: RawWriter, memory: str):
+    """Memories deleted by the cascade are enqueued, too."""
     raw.enforce_foreign_keys()
     raw.run("DELETE FROM projects WHERE id = 'a1'")
 
     assert raw.run(ENTRIES) == [(memory, "a1", "delete", 2)]
 
 
-def test_one_entry_stands_per_memory(raw: RawWriter, memory: str):
-    """Later changes raise the version of the entry; the last operation counts."""
+def test_memory_has_only_one_entry(raw: RawWriter, memory: str):
+    """Later changes increase the version of the entry; the last operation wins."""
     raw.run("UPDATE memory_items SET text = 'second'")
     raw.run("UPDATE memory_items SET text = 'third'")
     raw.run("DELETE FROM memory_items")
@@ -79,8 +79,8 @@ def test_one_entry_stands_per_memory(raw: RawWriter, memory: str):
     assert raw.run(ENTRIES) == [(memory, "a1", "delete", 4)]
 
 
-def test_a_claim_stands_when_the_memory_changes(raw: RawWriter, memory: str):
-    """Whoever works on an entry keeps it, and sees by the version that it is not done."""
+def test_claim_is_kept_when_memory_changes(raw: RawWriter, memory: str):
+    """The claiming process keeps the entry, and sees by its version that it must be mirrored again."""
     raw.run("UPDATE memory_items SET text = 'second'")
     raw.run("UPDATE vector_outbox SET claimed_by = 'me', claimed_until_epoch = 99")
 
@@ -90,8 +90,8 @@ def test_a_claim_stands_when_the_memory_changes(raw: RawWriter, memory: str):
     assert claim == [("me", 99, 3)]
 
 
-def test_a_change_takes_up_what_was_set_aside(raw: RawWriter, memory: str):
-    """An entry that failed for good is tried again when there is something new to mirror."""
+def test_change_makes_failed_entry_pending_again(raw: RawWriter, memory: str):
+    """An entry that failed for good is retried when there is something new to mirror."""
     raw.run("UPDATE memory_items SET text = 'second'")
     raw.run("UPDATE vector_outbox SET failed = true, attempts = 9, last_error = 'x', next_attempt_at_epoch = 99")
 
@@ -101,8 +101,8 @@ def test_a_change_takes_up_what_was_set_aside(raw: RawWriter, memory: str):
     assert state == [(False, 0, None, 0)]
 
 
-def test_a_memory_that_is_written_again_under_its_old_id_is_mirrored_as_new(raw: RawWriter, memory: str):
-    """An insert behind an unmirrored deletion ends as an upsert of a higher version."""
+def test_memory_recreated_with_its_old_id_is_mirrored_as_new(raw: RawWriter, memory: str):
+    """An insert after a pending deletion becomes an upsert with a higher version."""
     raw.run("DELETE FROM memory_items")
     raw.insert("memory_items", team_id="a", project_id="a1", id=memory)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app.store.schema import migrations, revisions
-from tests.stores import Stores
+from tests.databases import Databases
 
 
 def test_newest_revision_is_the_one_of_alembic():
@@ -11,16 +11,16 @@ def test_newest_revision_is_the_one_of_alembic():
     assert revisions.newest() == migrations.head()
 
 
-def test_a_database_is_at_head_when_it_is_migrated(stores: Stores, tmp_path: Path):
+def test_a_database_is_at_head_when_it_is_migrated(databases: Databases, tmp_path: Path):
     """An older revision is not."""
-    stores.url(tmp_path)
-    url = stores.owner_url(tmp_path)
+    databases.url(tmp_path)
+    url = databases.owner_url(tmp_path)
 
     assert (revisions.current(url), revisions.is_at_head(url)) == (migrations.head(), True)
 
     migrations.downgrade(url, "0001")
     assert (revisions.current(url), revisions.is_at_head(url)) == ("0001", False)
-    stores.forget(tmp_path)
+    databases.drop(tmp_path)
 
 
 def test_a_missing_file_has_no_revision_and_is_not_created(tmp_path: Path):
