@@ -5,9 +5,8 @@ Both dialects have the same revisions, each with its own scripts.
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -20,16 +19,15 @@ from sqlalchemy import Connection, text
 from app.errors import AppError
 from app.store.database import dialect_of
 from app.store.models import metadata
-from app.store.schema import objects, postgresql, sqlite
-
-_SCRIPTS: Final = Path(__file__).parents[3] / "migrations"
+from app.store.schema import objects, postgresql, revisions, sqlite
+from app.store.schema.revisions import SCRIPTS, schema_of
 
 
 class WrongRevision(AppError):
     """The database is at a revision that this code cannot use: newer, or not yet upgraded."""
 
 
-def revisions() -> list[str]:
+def known_revisions() -> list[str]:
     """Return the revisions this code knows, newest first."""
     return [script.revision for script in ScriptDirectory.from_config(_config(sqlite)).walk_revisions()]
 
@@ -37,13 +35,12 @@ def revisions() -> list[str]:
 @cache
 def head() -> str:
     """Return the newest revision this code knows."""
-    return revisions()[0]
+    return known_revisions()[0]
 
 
 def current(url: str) -> str | None:
     """Return the revision of a database, or None when it is empty or missing. It is not changed."""
-    revision: str | None = _schema(url).current(url)
-    return revision
+    return revisions.current(url)
 
 
 def upgrade(url: str, revision: str = "head") -> str | None:
@@ -52,7 +49,7 @@ def upgrade(url: str, revision: str = "head") -> str | None:
     Raises WrongRevision, without changing anything, when the database is newer than this code, and Unavailable while
     another process migrates it.
     """
-    with _schema(url).migration_lock(url):
+    with schema_of(url).migration_lock(url):
         existing = current(url)
         require_known(existing)
         if existing == head() and revision == "head":
@@ -71,14 +68,14 @@ def upgrade_within(connection: Connection) -> None:
 
 def downgrade(url: str, revision: str) -> str | None:
     """Downgrade to an older revision; return the new revision. WrongRevision when the database's own is unknown."""
-    with _schema(url).migration_lock(url):
+    with schema_of(url).migration_lock(url):
         require_known(current(url))
         return _run(url, lambda config: command.downgrade(config, revision))
 
 
 def require_known(revision: str | None) -> None:
     """Raise WrongRevision when this code does not know a database's revision."""
-    if revision is not None and revision not in revisions():
+    if revision is not None and revision not in known_revisions():
         raise WrongRevision(
             f"The database is at revision {revision}, but this cmem-server only knows revisions up to {head()}: "
             "a newer version created it. Nothing was changed; use that version or a newer one."
@@ -115,7 +112,7 @@ def require_head(url: str) -> None:
 
 def drift(url: str) -> list[Any]:
     """Return what Alembic would change to make the tables match the models; empty when they do."""
-    with _schema(url).connect(url) as connection:
+    with schema_of(url).connect(url) as connection:
         context = MigrationContext.configure(connection, opts={"include_name": _is_compared})
         return list(compare_metadata(context, metadata))
 
@@ -129,21 +126,17 @@ def _is_compared(name: str | None, kind: str, _: Any) -> bool:
     )
 
 
-def _schema(url: str) -> ModuleType:
-    return postgresql if dialect_of(url) == "postgresql" else sqlite
-
-
 def _config(schema: ModuleType) -> Config:
     config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS))
-    config.set_main_option("version_locations", str(_SCRIPTS / schema.SCRIPTS))
+    config.set_main_option("script_location", str(SCRIPTS))
+    config.set_main_option("version_locations", str(SCRIPTS / schema.SCRIPTS))
     config.set_main_option("path_separator", "os")
     return config
 
 
 def _run(url: str, step: Callable[[Config], None]) -> str | None:
     """Run one Alembic command in one transaction."""
-    schema = _schema(url)
+    schema = schema_of(url)
     with schema.migration_transaction(url) as connection:
         _run_in(connection, schema, step)
     return current(url)
