@@ -1,4 +1,4 @@
-"""Search by words, through the real store."""
+"""Keyword search, through the real database."""
 
 from contextlib import closing
 
@@ -24,7 +24,7 @@ def shelf(databases, tmp_path):
 
 @pytest.fixture(scope="module")
 def shown(databases, tmp_path_factory):
-    """A shelf that tests only ask."""
+    """A shelf that tests only search."""
     with library.opened(databases, tmp_path_factory.mktemp("shown")) as opened:
         opened.remember_all([{"narrative": narrative} for narrative in SHOWN])
         yield opened
@@ -69,9 +69,11 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize(("narrative", "query"), [(found, query) for found, asked in SHOWN.items() for query in asked])
-def test_a_query_finds_its_memory_first(shown, narrative, query):
-    """Whatever is typed is text, in any script and spelling, and finds the row it is about."""
+@pytest.mark.parametrize(
+    ("narrative", "query"), [(narrative, query) for narrative, queries in SHOWN.items() for query in queries]
+)
+def test_query_finds_its_memory_first(shown, narrative, query):
+    """Any input is text, in any script and spelling, and finds the memory it is about."""
     assert shown.narratives(query)[0] == narrative
 
 
@@ -93,8 +95,8 @@ def test_a_query_finds_its_memory_first(shown, narrative, query):
         "~~~",
     ],
 )
-def test_a_query_about_nothing_finds_nothing(shown, query):
-    """Punctuation, blank and nonsense are empty answers, never the newest rows."""
+def test_query_without_terms_finds_nothing(shown, query):
+    """Punctuation, whitespace and nonsense give empty results, never the newest rows."""
     found = shown.ask(query)
     assert (found.hits, found.next_cursor) == ([], None)
 
@@ -102,47 +104,47 @@ def test_a_query_about_nothing_finds_nothing(shown, query):
 @pytest.mark.parametrize(
     "query", ["x" * 200_000, "word " * 5_000, "(" * 2_000 + "gasket" + ")" * 2_000, "a-" * 3_000, "漢字" * 2_000]
 )
-def test_a_huge_query_is_answered_quickly(shown, query):
-    """Size is bounded by what is asked for, not by what is typed."""
+def test_huge_query_is_answered_quickly(shown, query):
+    """The number of terms is bounded, whatever the input."""
     assert shown.ask(query).duration_ms < 1_000
 
 
-def test_more_of_the_query_comes_first_and_one_word_too_many_empties_nothing(shelf):
-    """Rows are found by any word and ordered by how much of the query they hold."""
+def test_more_matching_terms_rank_higher_and_extra_terms_exclude_nothing(shelf):
+    """Any term matches, and memories are ranked by how much of the query they match."""
     shelf.remember_all([{"narrative": text} for text in ("alpha", "alpha beta gamma", "alpha beta", "unrelated")])
     assert shelf.narratives("alpha beta gamma delta") == ["alpha beta gamma", "alpha beta", "alpha"]
 
 
 @pytest.mark.parametrize("slip", ["authentcation", "authenticaiton", "authenticatioon", "authentikation"])
-def test_a_long_word_with_a_slip_is_found(shelf, slip):
-    """One letter wrong in a long word still finds it, and the snippet shows what was meant."""
+def test_misspelt_long_word_is_found(shelf, slip):
+    """A long word with one wrong letter still matches, and the snippet shows what was meant."""
     shelf.remember("the authentication of clients")
     shelf.remember("the authors of clients")
     assert shelf.ask(slip).hits[0].snippet == "the <mark>authentication</mark> of clients"
 
 
-def test_a_word_that_is_known_is_not_corrected(shelf):
-    """What stands in a memory is what was meant."""
+def test_known_word_is_not_corrected(shelf):
+    """A word that occurs in a memory is what was meant."""
     shelf.remember_all([{"narrative": "the contract was signed"}, {"narrative": "the contrast was high"}])
     assert shelf.narratives("contract") == ["the contract was signed"]
 
 
-def test_an_old_memory_that_answers_comes_first(shelf):
-    """Age breaks ties only."""
+def test_better_old_memory_ranks_first(shelf):
+    """Age only breaks ties."""
     shelf.remember("the gasket was replaced by a copper gasket", created_at_epoch=1)
     shelf.remember("a gasket", created_at_epoch=63_072_000_000)
     assert shelf.narratives("copper gasket")[0] == "the gasket was replaced by a copper gasket"
 
 
-def test_a_replaced_memory_stands_below_its_replacement(shelf):
-    """What was superseded comes after what replaced it."""
+def test_superseded_memory_ranks_below_its_replacement(shelf):
+    """Even if it matches better."""
     new = shelf.remember("the port is 9000")
     shelf.remember("the port is the port 8000", superseded_by=new.id)
     assert shelf.narratives("port")[0] == "the port is 9000"
 
 
-def test_what_is_deleted_or_changed_is_found_no_more(shelf):
-    """The next search sees what is stored, whatever was remembered from the last."""
+def test_deleted_or_changed_text_is_no_longer_found(shelf):
+    """The next search sees what is stored, whatever was cached by the last."""
     row = shelf.remember("gasket")
     assert shelf.narratives("gasket") == ["gasket"]
     with shelf.database.write() as connection:
@@ -151,8 +153,8 @@ def test_what_is_deleted_or_changed_is_found_no_more(shelf):
     assert shelf.narratives("bearing") == ["bearing"]
 
 
-def test_a_rebuild_ends_what_was_remembered_of_a_damaged_index(shelf, databases, tmp_path):
-    """A search of the damaged index must not decide those after its repair."""
+def test_rebuild_invalidates_the_cache_of_a_damaged_index(shelf, databases, tmp_path):
+    """A search of the damaged index must not affect those after its repair."""
     shelf.remember("gasket")
     with closing(raw_writer.connect(databases.owner_url(tmp_path))) as raw:
         raw.empty_full_text()
@@ -161,41 +163,41 @@ def test_a_rebuild_ends_what_was_remembered_of_a_damaged_index(shelf, databases,
     assert shelf.narratives("gasket") == ["gasket"]
 
 
-def test_another_teams_rows_change_nothing(shelf):
+def test_rows_of_another_team_change_nothing(shelf):
     """No score, order or snippet depends on what others store."""
     shelf.remember_all([{"narrative": f"gasket {word}"} for word in ("copper", "rubber", "steel")])
     before = shelf.ask("gasket copper", explain=True)
     stranger = shelf.add_team("stranger")
-    other = library.Library(shelf.database, stranger, "", shelf.searching)
+    other = library.Library(shelf.database, stranger, "", shelf.engine)
     project_id = other.add_project("theirs")
     other.remember_all([{"narrative": f"gasket copper {n}", "project_id": project_id} for n in range(300)])
     assert shelf.ask("gasket copper", explain=True).hits == before.hits
 
 
-def test_another_teams_project_cannot_be_asked(shelf):
-    """A project out of reach is refused as if it were not there."""
+def test_project_of_another_team_cannot_be_searched(shelf):
+    """A project out of reach is refused as if it did not exist."""
     stranger = shelf.add_team("stranger")
     with pytest.raises(Forbidden):
-        shelf.searching.search(shelf.database, stranger, SearchParams(project_ids=(shelf.project_id,), query="gasket"))
+        shelf.engine.search(shelf.database, stranger, SearchParams(project_ids=(shelf.project_id,), query="gasket"))
 
 
-def test_a_project_key_asks_its_own_project(shelf):
-    """Who is bound to a project need not name it."""
+def test_key_bound_to_a_project_searches_that_project(shelf):
+    """It need not name the project."""
     shelf.remember("gasket")
     bound = Caller(team_id=shelf.caller.team_id, project_id=shelf.project_id)
-    assert len(shelf.searching.search(shelf.database, bound, SearchParams(query="gasket")).hits) == 1
+    assert len(shelf.engine.search(shelf.database, bound, SearchParams(query="gasket")).hits) == 1
 
 
-def test_several_projects_are_asked_together(shelf):
-    """One ranking over all the projects named."""
+def test_several_projects_are_searched_together(shelf):
+    """One ranking over all the projects in scope."""
     other_id = shelf.add_project("other")
     shelf.remember("gasket one")
     shelf.remember("gasket two", project_id=other_id)
     assert set(shelf.narratives("gasket", project_ids=(shelf.project_id, other_id))) == {"gasket one", "gasket two"}
 
 
-def test_a_filter_is_applied_before_the_cut(shelf, monkeypatch):
-    """20 rows match filter and query, so 20 are found, however many better ones the filter keeps out."""
+def test_filters_are_applied_before_the_limit(shelf, monkeypatch):
+    """20 rows match filter and query, so 20 are found, however many better ones the filter excludes."""
     monkeypatch.setattr(postings, "RARE_ROWS", 50)
     monkeypatch.setattr(lexical, "MAX_CANDIDATES", 60)
     rows = [{"narrative": f"gasket gasket {n}", "type": "bugfix"} for n in range(200)]
@@ -206,8 +208,8 @@ def test_a_filter_is_applied_before_the_cut(shelf, monkeypatch):
     assert found.next_cursor is not None
 
 
-def test_a_session_can_be_searched_alone(shelf):
-    """Only what was learned in the session answers."""
+def test_search_can_be_limited_to_a_session(shelf):
+    """Only memories of the session match."""
     with shelf.database.write() as connection:
         begun = sessions.NewSession(project_id=shelf.project_id, content_session_id="one")
         session, _ = sessions.start(connection, shelf.caller, begun)
@@ -217,8 +219,8 @@ def test_a_session_can_be_searched_alone(shelf):
     assert sorted(found) == ["gasket 0", "gasket 1", "gasket 2"]
 
 
-def test_a_filter_alone_lists_the_newest(shelf):
-    """Without a query the filtered rows come by time."""
+def test_filter_without_a_query_lists_the_newest(shelf):
+    """Without a query, the filtered memories are listed by time."""
     shelf.remember_all([{"narrative": name, "type": "decision", "created_at_epoch": n} for n, name in enumerate("abc")])
     shelf.remember("other")
     found = shelf.ask(None, filters=MemoryFilters(types=("decision",)))
@@ -227,13 +229,13 @@ def test_a_filter_alone_lists_the_newest(shelf):
     assert shelf.narratives("", filters=MemoryFilters(types=("decision",)), order_by="oldest") == ["a", "b", "c"]
 
 
-def test_neither_query_nor_filter_is_refused(shelf):
+def test_search_without_query_and_filter_is_rejected(shelf):
     """There is nothing to search for."""
     with pytest.raises(Invalid):
         shelf.ask(None)
 
 
-def test_pages_hold_every_row_once_in_one_order(shelf):
+def test_pages_have_every_memory_once_in_one_order(shelf):
     """Page by page is the same ranking as all at once."""
     shelf.remember_all([{"narrative": f"gasket {'copper ' * (n % 3)}{n}"} for n in range(57)])
     whole = [hit.memory.id for hit in shelf.ask("copper gasket", limit=100).hits]
@@ -248,8 +250,8 @@ def test_pages_hold_every_row_once_in_one_order(shelf):
     assert paged == whole
 
 
-def test_a_page_goes_on_behind_the_last_row_when_another_goes(shelf):
-    """A row deleted between two pages makes none skipped and none shown twice."""
+def test_next_page_continues_after_the_last_hit_when_another_is_deleted(shelf):
+    """A deletion between two pages skips no memory and repeats none."""
     shelf.remember_all([{"narrative": f"gasket {n}", "created_at_epoch": n} for n in range(6)])
     first = shelf.ask("gasket", limit=3)
     with shelf.database.write() as connection:
@@ -259,16 +261,16 @@ def test_a_page_goes_on_behind_the_last_row_when_another_goes(shelf):
     assert sorted(seen) == [f"gasket {n}" for n in range(6)]
 
 
-def test_a_cursor_holds_for_its_own_query(shelf):
-    """A cursor of another search is refused."""
+def test_cursor_is_bound_to_its_query(shelf):
+    """The cursor of another search is rejected."""
     shelf.remember_all([{"narrative": f"gasket {n}"} for n in range(5)])
     cursor = shelf.ask("gasket", limit=2).next_cursor
     with pytest.raises(Invalid):
         shelf.ask("gaskets", limit=2, cursor=cursor)
 
 
-def test_a_search_can_be_paged_a_thousand_deep(shelf):
-    """Everything that matches can be reached, not only the rows whose text was read."""
+def test_search_can_be_paged_a_thousand_deep(shelf):
+    """All matches can be reached, not only the memories whose text was read."""
     shelf.remember_all([{"narrative": f"gasket {n}"} for n in range(1_000)])
     cursor, seen = None, set()
     for _ in range(10):
@@ -278,8 +280,8 @@ def test_a_search_can_be_paged_a_thousand_deep(shelf):
     assert len(seen) == 1_000
 
 
-def test_a_word_of_every_memory_still_finds(shelf, monkeypatch):
-    """Common words find when there is nothing rarer to go by, those with all of them first."""
+def test_common_terms_match_when_there_are_no_rare_ones(shelf, monkeypatch):
+    """Memories with all of them rank first."""
     monkeypatch.setattr(postings, "RARE_ROWS", 5)
     shelf.remember_all([{"narrative": f"server {n}"} for n in range(30)] + [{"narrative": "the server restart"}])
     shelf.remember_all([{"narrative": f"restart {n}"} for n in range(30)])
@@ -287,36 +289,36 @@ def test_a_word_of_every_memory_still_finds(shelf, monkeypatch):
 
 
 def test_results_can_be_ordered_by_time(shelf):
-    """newest and oldest order what was found."""
+    """newest and oldest order the matches."""
     shelf.remember_all([{"narrative": f"gasket {name}", "created_at_epoch": n} for n, name in enumerate("abc")])
     assert shelf.narratives("gasket a", order_by="newest") == ["gasket c", "gasket b", "gasket a"]
     assert shelf.narratives("gasket a", order_by="oldest") == ["gasket a", "gasket b", "gasket c"]
 
 
-def test_a_least_score_keeps_the_rest_out(shelf):
-    """minScore compares with the score that is shown."""
+def test_min_score_excludes_lower_scores(shelf):
+    """minScore compares with the displayed score."""
     shelf.remember_all([{"narrative": "copper gasket"}, {"narrative": "gasket"}])
     best, other = shelf.ask("copper gasket").hits
     assert 0 < other.score < best.score < 1
     assert shelf.narratives("copper gasket", min_score=best.score) == ["copper gasket"]
 
 
-def test_a_hit_explains_itself_when_asked(shelf):
-    """Each leg's rank, score and weight are told with explain, and left out without."""
+def test_hit_is_explained_on_request(shelf):
+    """Each retriever's rank, score and weight are returned with explain, and left out without."""
     shelf.remember("gasket")
     (explained,), (plain,) = shelf.ask("gasket", explain=True).hits, shelf.ask("gasket").hits
-    assert [(share.leg, share.rank, share.weight) for share in explained.shares] == [("keyword", 1, 1.0)]
-    assert (plain.shares, plain.matched_by) == ((), ("keyword",))
+    assert [(each.retriever, each.rank, each.weight) for each in explained.contributions] == [("keyword", 1, 1.0)]
+    assert (plain.contributions, plain.matched_by) == ((), ("keyword",))
 
 
-def test_the_same_question_has_the_same_answer(shelf):
+def test_same_query_has_the_same_results(shelf):
     """Equal inputs and rows give equal replies."""
     shelf.remember_all([{"narrative": f"gasket {n % 7} copper"} for n in range(50)])
     assert shelf.ask("copper gasket 3").hits == shelf.ask("copper gasket 3").hits
 
 
-def test_a_search_is_logged_without_its_words(shelf, logged):
-    """One record tells how it went, and never what was asked."""
+def test_search_is_logged_without_its_query(shelf, logged):
+    """One record says how it went, and never what was searched for."""
     shelf.remember("gasket")
     shelf.ask("gasket secret")
     (record,) = logged

@@ -1,4 +1,4 @@
-"""How PostgreSQL finds a single row in a table of which it knows nothing yet: it was filled a moment ago."""
+"""Query plans of PostgreSQL for a table without statistics yet, because it was filled a moment ago."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.postgresql
 
 BY_CONTENT = "uq_memory_items_project_id_dedup_scope_kind_content_hash"
 BY_HASH = "uq_agent_events_project_id_event_hash"
-WANTED = {"dedup_scope": "", "kind": "manual", "content_hash": "of no memory", "event_hash": "of no event"}
+MISSING = {"dedup_scope": "", "kind": "manual", "content_hash": "of no memory", "event_hash": "of no event"}
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,7 @@ WANTED = {"dedup_scope": "", "kind": "manual", "content_hash": "of no memory", "
     [(memories._SAME, BY_CONTENT), (events._BY_HASH, BY_HASH), (importing._SAME_EVENT, BY_HASH)],
     ids=["a memory by its content", "an event by its hash", "an event that comes in again"],
 )
-def test_a_repeat_is_looked_for_in_the_index_that_knows_it_and_not_in_the_whole_project(
-    place: Place, statement: PreparedStatement[object], index: str
-):
+def test_duplicates_are_looked_up_in_their_unique_index(place: Place, statement: PreparedStatement[object], index: str):
     """Otherwise each row of a first import is compared with all the rows before it."""
     with place.database.write() as connection:
         for number in range(300):
@@ -33,6 +31,6 @@ def test_a_repeat_is_looked_for_in_the_index_that_knows_it_and_not_in_the_whole_
     with place.database.read() as connection:
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
         compiled = statement._for(connection)
-        asked = compiled.bind({**parameters(place.caller), "project_id": place.project_id, **WANTED})
-        plan = [row[0] for row in connection.exec_driver_sql(f"EXPLAIN {compiled.sql}", asked)]
+        values = compiled.bind({**parameters(place.caller), "project_id": place.project_id, **MISSING})
+        plan = [row[0] for row in connection.exec_driver_sql(f"EXPLAIN {compiled.sql}", values)]
     assert f"using {index} " in plan[0]
