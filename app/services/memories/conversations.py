@@ -1,7 +1,7 @@
-"""Conversations: what people and agents said becomes memories, one a chunk, all or none.
+"""Conversations: messages of people and agents are stored as memories, one per chunk, all or none.
 
-`prepare` reads, `cut` thinks without a transaction, `store` writes. A conversation is known by what was said in it:
-sent again, it is the memories that it became the first time.
+`prepare` reads, `cut` computes outside any transaction, `store` writes. A conversation is identified by its messages:
+when it is sent again, the result is the memories stored the first time.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from app.services.memories import memories
 from app.services.memories.llm_chunker import Chunker, ChunkerFailed
 from app.services.projects import projects, sessions
 from app.store.models import memory_sources
-from app.store.prepared import inserting
+from app.store.prepared import prepare_insert
 from app.store.records import Memory, Source
 from app.store.scope import owned
 
@@ -33,15 +33,15 @@ MAX_CHARACTERS: Final = 750_000
 """More would hold the write lock for seconds."""
 MAX_TAGS: Final = 50
 RULES_KEY: Final = "conversationRules"
-"""Where a project keeps its rules, in its metadata."""
+"""The key of a project's metadata that holds its rules."""
 
 TYPE: Final = "conversation"
-_INSERT_SOURCE: Final = inserting(memory_sources)
+_INSERT_SOURCE: Final = prepare_insert(memory_sources)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as it was sent; `occurred_at_epoch` is epoch ms."""
+    """A message as submitted; `occurred_at_epoch` is epoch ms."""
 
     role: str
     content: str
@@ -50,7 +50,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """A conversation as it was sent. `tags` go to each of its memories."""
+    """A conversation as submitted. `tags` are added to each of its memories."""
 
     project_id: str
     messages: Sequence[Message]
@@ -58,49 +58,49 @@ class Conversation:
     tags: Sequence[str] = ()
 
 
-class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A project's own words for tags and actions; a name that is known replaces its words, an empty list ends it."""
+class ConversationRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A project's own words per tag and action. They replace those of a built-in name; an empty list disables it."""
 
     tags: dict[str, list[str]] = {}
     actions: dict[str, list[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A conversation that may be stored: cleaned, with the rules of its project."""
+class PreparedConversation:
+    """A checked and cleaned conversation, with the rules of its project."""
 
     conversation: Conversation
     origin: str
     utterances: Sequence[Utterance]
-    rules: Rules
+    rules: ConversationRules
     is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The memories of a conversation in its order, how many chunks it has, and whether any memory is new."""
+class StoredConversation:
+    """The memories of a conversation in order, how many chunks it has, and whether any memory is new."""
 
     memories: Sequence[Memory]
     chunks: int
     is_new: bool
 
 
-class _Trace(msgspec.Struct, frozen=True):
-    """What the source of a memory says of its conversation: its place, and how much there was of both."""
+class _SourceMetadata(msgspec.Struct, frozen=True):
+    """What a memory's source records: its place in the conversation, and the conversation's counts."""
 
     place: int
     memories: int
     chunks: int
 
 
-def prepare(connection: Connection, caller: Caller, conversation: Conversation) -> Prepared:
+def prepare(connection: Connection, caller: Caller, conversation: Conversation) -> PreparedConversation:
     """Check that the caller may store a conversation, and clean it.
 
-    Raises Invalid when it is too long, Forbidden for a project out of reach, NotFound for a session that is not of it,
-    and Conflict when the project's rules are not of the documented form.
+    Raises Invalid when it is too long, Forbidden for a project outside the caller's scope, NotFound for a session of
+    another project, and Conflict when the project's rules do not have the documented form.
     """
     if sum(len(message.content) for message in conversation.messages) > MAX_CHARACTERS:
-        raise Invalid.field("body.messages", f"together at most {MAX_CHARACTERS} characters; send it in parts")
+        raise Invalid.field("body.messages", f"must be at most {MAX_CHARACTERS} characters in total; send it in parts")
     caller.require(MEMORIES_WRITE)
     projects.require(connection, caller, conversation.project_id)
     if conversation.session_id is not None:
@@ -108,12 +108,12 @@ def prepare(connection: Connection, caller: Caller, conversation: Conversation) 
     rules = _rules(projects.get(connection, caller, conversation.project_id).metadata)
     utterances = _utterances(conversation.messages)
     origin = _origin(conversation.session_id, utterances)
-    prepared = Prepared(conversation, origin, utterances, rules)
-    return replace(prepared, is_known=standing(connection, caller, prepared) is not None)
+    prepared = PreparedConversation(conversation, origin, utterances, rules)
+    return replace(prepared, is_known=find_stored(connection, caller, prepared) is not None)
 
 
-def cut(prepared: Prepared, chunker: Chunker | None) -> list[Chunk]:
-    """Return the chunks: by the model if there is one and the conversation is new to it, else by the rules."""
+def cut(prepared: PreparedConversation, chunker: Chunker | None) -> list[Chunk]:
+    """Return the chunks: cut by the model if there is one and the conversation is new, else by the rules."""
     if chunker is not None and prepared.utterances and not prepared.is_known:
         try:
             return chunking.cut_at(prepared.utterances, chunker.starts(prepared.utterances))
@@ -123,54 +123,59 @@ def cut(prepared: Prepared, chunker: Chunker | None) -> list[Chunk]:
     return chunking.cut(prepared.utterances, actions)
 
 
-def store(connection: Connection, caller: Caller, prepared: Prepared, chunks: Sequence[Chunk]) -> Stored:
-    """Store the chunks as memories; a conversation that stands already is left as it is. Raises what prepare does."""
+def store(
+    connection: Connection, caller: Caller, prepared: PreparedConversation, chunks: Sequence[Chunk]
+) -> StoredConversation:
+    """Store the chunks as memories, unless the conversation is already stored. Raises what prepare() raises."""
     conversation = prepared.conversation
-    if (known := standing(connection, caller, prepared)) is not None:
-        return known
+    if (existing := find_stored(connection, caller, prepared)) is not None:
+        return existing
     tags = Vocabulary({**tagging.DEFAULT_TAGS, **prepared.rules.tags})
     added = [memories.add(connection, caller, _memory(conversation, chunk, tags)) for chunk in chunks]
     distinct = list({memory.id: memory for memory, _ in added}.values())
-    _remember(connection, caller, prepared, distinct, len(chunks))
-    return Stored(distinct, len(chunks), any(is_new for _, is_new in added))
+    _replace_sources(connection, caller, prepared, distinct, len(chunks))
+    return StoredConversation(distinct, len(chunks), any(is_new for _, is_new in added))
 
 
-def standing(connection: Connection, caller: Caller, prepared: Prepared) -> Stored | None:
-    """Return what a conversation became, None when it is new or some of it was deleted since."""
+def find_stored(connection: Connection, caller: Caller, prepared: PreparedConversation) -> StoredConversation | None:
+    """Return the memories of a conversation; None when it is new, or some of them have been deleted."""
     sources = owned(memory_sources, caller, memory_sources.c.memory_item_id, memory_sources.c.metadata).where(
         memory_sources.c.project_id == prepared.conversation.project_id, memory_sources.c.origin == prepared.origin
     )
     try:
-        traces = [(msgspec.convert(metadata, _Trace), memory_id) for memory_id, metadata in connection.execute(sources)]
-    except msgspec.ValidationError:  # somebody else's import wrote them
+        rows = [
+            (msgspec.convert(metadata, _SourceMetadata), memory_id)
+            for memory_id, metadata in connection.execute(sources)
+        ]
+    except msgspec.ValidationError:  # written by an import from elsewhere
         return None
-    if not traces or len(traces) < traces[0][0].memories:
+    if not rows or len(rows) < rows[0][0].memories:
         return None
-    in_order = [memory_id for _, memory_id in sorted(traces, key=lambda trace: trace[0].place)]
-    return Stored(memories.by_ids(connection, caller, in_order), traces[0][0].chunks, is_new=False)
+    in_order = [memory_id for _, memory_id in sorted(rows, key=lambda row: row[0].place)]
+    return StoredConversation(memories.by_ids(connection, caller, in_order), rows[0][0].chunks, is_new=False)
 
 
-def _rules(metadata: dict[str, Any]) -> Rules:
+def _rules(metadata: dict[str, Any]) -> ConversationRules:
     try:
-        return msgspec.convert(metadata.get(RULES_KEY, {}), type=Rules)
+        return msgspec.convert(metadata.get(RULES_KEY, {}), type=ConversationRules)
     except msgspec.ValidationError as cause:
-        raise Conflict(f"The project's metadata.{RULES_KEY} is not of the documented form: {cause}") from cause
+        raise Conflict(f"The project's metadata.{RULES_KEY} does not have the documented form: {cause}") from cause
 
 
 def _utterances(messages: Sequence[Message]) -> list[Utterance]:
-    """Return what was said aloud. A message without a time has that of the one before it."""
+    """Return the cleaned, non-empty messages of speakers. A message without a time gets that of the previous one."""
     at_epoch = next((each.occurred_at_epoch for each in messages if each.occurred_at_epoch is not None), None)
     spoken = []
     for message in messages:
         at_epoch = at_epoch if message.occurred_at_epoch is None else message.occurred_at_epoch
-        speaker, said = cleaning.speaker(message.role), cleaning.cleaned(message.content)
+        speaker, said = cleaning.speaker(message.role), cleaning.clean(message.content)
         if speaker is not None and said:
             spoken.append(Utterance(speaker, said, at_epoch))
     return spoken
 
 
 def _origin(session_id: str | None, utterances: Sequence[Utterance]) -> str:
-    """Return what a conversation is known by: its session and what was said, and not when or under which tags."""
+    """Return the identity of a conversation: a hash of its session and messages, without their times and tags."""
     return f"conversation:{memories.content_hash([session_id, [each.line for each in utterances]])}"
 
 
@@ -186,10 +191,10 @@ def _memory(conversation: Conversation, chunk: Chunk, tags: Vocabulary) -> memor
     )
 
 
-def _remember(
-    connection: Connection, caller: Caller, prepared: Prepared, stored: Sequence[Memory], chunks: int
+def _replace_sources(
+    connection: Connection, caller: Caller, prepared: PreparedConversation, stored: Sequence[Memory], chunks: int
 ) -> None:
-    """Write down which memories a conversation became, in the place of what was known of it before."""
+    """Record which memories a conversation became, replacing its previous sources."""
     project_id = prepared.conversation.project_id
     ours = (memory_sources.c.team_id == caller.team_id) & (memory_sources.c.project_id == project_id)
     connection.execute(delete(memory_sources).where(ours, memory_sources.c.origin == prepared.origin))
@@ -204,7 +209,7 @@ def _remember(
             legacy_table="conversations",
             legacy_id=memory.id,
             uri=None,
-            metadata=msgspec.structs.asdict(_Trace(place, len(stored), chunks)),
+            metadata=msgspec.structs.asdict(_SourceMetadata(place, len(stored), chunks)),
             created_at_epoch=now_ms(),
         )
         _INSERT_SOURCE.run(connection, msgspec.structs.asdict(source))

@@ -1,4 +1,4 @@
-"""Memories by filter and time, without a query: lists, and what is known of a file."""
+"""Lists of memories by filter and time, without a query."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,34 +8,34 @@ from sqlalchemy import Connection, Subquery
 from app.caller import Caller
 from app.services.projects import projects
 from app.services.shared import paging
-from app.store.fulltext import Filters, Scope, dialects
+from app.store.fulltext import MemoryFilters, SearchScope, dialects
 from app.store.models import memory_items
 from app.store.records import Memory, columns
 from app.store.scope import owned
 
-_M: Final = memory_items.alias("m")  # the name that the filters' SQL uses
+_M: Final = memory_items.alias("m")  # the alias that the filters' SQL uses
 _COLUMNS: Final = columns(_M, Memory)
 
 
-def page(
+def list_page(
     connection: Connection,
     caller: Caller,
-    named: Sequence[str],
-    filters: Filters,
+    requested: Sequence[str],
+    filters: MemoryFilters,
     *,
     limit: int,
     cursor: str | None,
     oldest_first: bool = False,
 ) -> paging.Page[Memory]:
-    """Return the memories that the filters let through, newest first unless told otherwise.
+    """Return a page of the memories that match the filters, newest first by default.
 
-    Of the named projects; of all that the caller reaches when none is named. Forbidden for one out of reach.
+    From the requested projects, or from all in the caller's scope. Raises Forbidden when one is outside of it.
     """
-    project_ids = projects.reach(connection, caller, named)
+    project_ids = projects.in_scope(connection, caller, requested)
     full_text = dialects.of(connection.dialect.name)
-    allowed = full_text.allowing(Scope(caller.team_id or "", project_ids), filters)
-    statement = owned(_M, caller, *_COLUMNS).where(allowed)
-    if len(project_ids) == 1:  # lets SQLite walk the index of one project instead of the team's
+    matches = full_text.condition(SearchScope(caller.team_id or "", project_ids), filters)
+    statement = owned(_M, caller, *_COLUMNS).where(matches)
+    if len(project_ids) == 1:  # lets SQLite use the index of the project instead of the team's
         statement = statement.where(_M.c.project_id == project_ids[0])
     return paging.page(
         connection,
@@ -44,14 +44,16 @@ def page(
         (_M.c.created_at_epoch, _M.c.seq),
         limit=limit,
         cursor=cursor,
-        bound_to=paging.binding(caller, ["memories", sorted(named), filters, oldest_first]),
+        bound_to=paging.binding(caller, ["memories", sorted(requested), filters, oldest_first]),
         oldest_first=oldest_first,
     )
 
 
-def matching(connection: Connection, caller: Caller, named: Sequence[str], filters: Filters) -> Subquery:
-    """Return key, project and session of the memories that the filters let through, to be selected from."""
-    project_ids = projects.reach(connection, caller, named)
+def select_matching(
+    connection: Connection, caller: Caller, requested: Sequence[str], filters: MemoryFilters
+) -> Subquery:
+    """Return a subquery of `seq`, project and session of the memories that match the filters. Raises Forbidden."""
+    project_ids = projects.in_scope(connection, caller, requested)
     full_text = dialects.of(connection.dialect.name)
-    allowed = full_text.allowing(Scope(caller.team_id or "", project_ids), filters)
-    return owned(_M, caller, _M.c.seq, _M.c.project_id, _M.c.server_session_id).where(allowed).subquery()
+    matches = full_text.condition(SearchScope(caller.team_id or "", project_ids), filters)
+    return owned(_M, caller, _M.c.seq, _M.c.project_id, _M.c.server_session_id).where(matches).subquery()

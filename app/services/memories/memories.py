@@ -1,6 +1,6 @@
-"""Memories: add, read, change, remove. What depends on a row goes with it in the same transaction.
+"""Memories: add, read, change, remove. Everything derived from a row is updated in the same transaction.
 
-Full text, the outbox of the vector mirror and the project's statistics follow by triggers.
+Triggers update the full text index, the outbox of the vector index and the project's statistics.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from app.store.scope import owned, owned_template, parameters
 COLUMNS: Final = columns(memory_items, Memory)
 _INSERT: Final = prepare_insert(memory_items, "seq")
 _FIXED: Final = ("seq", "id", "team_id", "project_id")
-_UPDATE: Final = prepare_update(memory_items, memory_items.c.seq == bindparam("standing_seq"), *_FIXED)
+_UPDATE: Final = prepare_update(memory_items, memory_items.c.seq == bindparam("existing_seq"), *_FIXED)
 _BY_ID: Final = PreparedStatement(
     owned_template(memory_items, *COLUMNS).where(memory_items.c.id == bindparam("id")), Memory
 )
@@ -49,7 +49,7 @@ Precondition = Callable[[Memory], bool]
 
 
 class NewMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory as its writer describes it; `kind` and `type` are already decided."""
+    """A memory to store; its `kind` and `type` have already been determined."""
 
     project_id: str
     kind: str
@@ -78,7 +78,7 @@ class StoredMemory(NamedTuple):
     created: bool
 
 
-def insert_locks(session_id: str | None) -> tuple[str, ...]:
+def locks_for_insert(session_id: str | None) -> tuple[str, ...]:
     """Return the names of the advisory locks that add() needs for a memory of this session."""
     # Serialise writes to one session: each insert also updates its neighbours' context text.
     return () if session_id is None else (f"session {session_id}",)
@@ -87,34 +87,34 @@ def insert_locks(session_id: str | None) -> tuple[str, ...]:
 def add(connection: Connection, caller: Caller, new: NewMemory) -> StoredMemory:
     """Store a memory, or return the one with the same content in the same project, session and kind.
 
-    Raises Invalid when nothing in it could be searched for, Forbidden for a project out of reach, NotFound for a
-    session or superseding memory out of reach.
+    Raises Invalid when it has no searchable text, Forbidden for a project outside the caller's scope, NotFound for a
+    session or superseding memory outside of it.
     """
-    return _add(connection, caller, new, _composed(caller, new))
+    return _add(connection, caller, new, _memory(caller, new))
 
 
 def add_batch(connection: Connection, caller: Caller, batch: Sequence[NewMemory]) -> list[Memory]:
-    """Store memories, all or none, in input order; repeats resolve to one row."""
-    composed = [_composed(caller, new, f"body[{place}]") for place, new in enumerate(batch)]
-    return [_add(connection, caller, new, memory).memory for new, memory in zip(batch, composed, strict=True)]
+    """Store memories, all or none, in input order; repeated content resolves to one row. Raises what add() raises."""
+    rows = [_memory(caller, new, f"body[{index}]") for index, new in enumerate(batch)]
+    return [_add(connection, caller, new, memory).memory for new, memory in zip(batch, rows, strict=True)]
 
 
 def insert_once(connection: Connection, caller: Caller, new: NewMemory) -> StoredMemory:
-    """Write the row unless the same content stands in the same project, session and kind.
+    """Insert a memory unless the same content exists in the same project, session and kind.
 
-    The references of `new` have been checked: this is for imports, which audit themselves and lend in whole sessions.
+    For imports: they check the references, write the audit entry and refresh the context text of whole sessions.
     """
-    return _insert_once(connection, caller, _composed(caller, new))
+    return _insert_once(connection, caller, _memory(caller, new))
 
 
 def restore_once(connection: Connection, caller: Caller, memory: Memory) -> StoredMemory:
-    """Write a row as it was taken out, unless the same content stands. Its references have been checked."""
+    """Insert an exported row unchanged, unless the same content exists. The caller has checked its references."""
     _require_searchable(memory, "memory")
     return _insert_once(connection, caller, msgspec.structs.replace(memory, content_hash=_hash(memory)))
 
 
 def get(connection: Connection, caller: Caller, memory_id: str) -> Memory:
-    """Return a memory that the caller reaches; NotFound otherwise."""
+    """Return a memory in the caller's scope; NotFound otherwise."""
     memory = _BY_ID.first(connection, {**parameters(caller), "id": memory_id})
     if memory is None:
         raise NotFound("memory")
@@ -122,14 +122,14 @@ def get(connection: Connection, caller: Caller, memory_id: str) -> Memory:
 
 
 def by_ids(connection: Connection, caller: Caller, memory_ids: Sequence[str]) -> list[Memory]:
-    """Return those of the named memories that the caller reaches, in the order of the names."""
-    # one by one: asked for many at once, SQLite walks the whole team instead
-    found = (_BY_ID.first(connection, {**parameters(caller), "id": memory_id}) for memory_id in memory_ids)
-    return [memory for memory in found if memory is not None]
+    """Return the memories with these ids that are in the caller's scope, in the order of the ids."""
+    # one query each: with a list of ids, SQLite scans all memories of the team
+    rows = (_BY_ID.first(connection, {**parameters(caller), "id": memory_id}) for memory_id in memory_ids)
+    return [memory for memory in rows if memory is not None]
 
 
 def sources(connection: Connection, caller: Caller, memory_id: str) -> list[Source]:
-    """Return where a memory came from, oldest first."""
+    """Return the sources of a memory, oldest first; NotFound when it is outside the caller's scope."""
     get(connection, caller, memory_id)
     statement = owned(memory_sources, caller, *columns(memory_sources, Source))
     statement = statement.where(memory_sources.c.memory_item_id == memory_id)
@@ -140,50 +140,50 @@ def sources(connection: Connection, caller: Caller, memory_id: str) -> list[Sour
 def change(
     connection: Connection, caller: Caller, memory_id: str, changes: dict[str, Any], *, precondition: Precondition
 ) -> Memory:
-    """Set the fields in `changes`, leave the others; raise PreconditionFailed when `precondition` refuses the row.
+    """Update the fields in `changes`, keep the others.
 
-    Invalid when nothing would be left to search for. That the row would equal another one, the database finds out, with
-    COMMIT at the latest: see equals_refused().
+    Raises PreconditionFailed when `precondition` rejects the row, and Invalid when no searchable text would remain. The
+    database detects, at COMMIT at the latest, that the row would equal another one: see conflict_if_duplicate().
     """
     caller.require(MEMORIES_WRITE)
-    standing = get(connection, caller, memory_id)
-    _check_precondition(standing, precondition)
-    _check_references(connection, caller, standing, changes)
-    changed = _revised(standing, changes)
-    if changed is standing:
-        return standing
-    _UPDATE.run(connection, {**_stored(changed), "standing_seq": standing.seq})
-    for place in (standing, changed):
-        context_text.refresh_around(connection, place)
+    existing = get(connection, caller, memory_id)
+    _check_precondition(existing, precondition)
+    _check_references(connection, caller, existing, changes)
+    changed = _revised(existing, changes)
+    if changed is existing:
+        return existing
+    _UPDATE.run(connection, {**_row(changed), "existing_seq": existing.seq})
+    for memory in (existing, changed):
+        context_text.refresh_around(connection, memory)
     _record(connection, caller, "memory.update", changed)
     return changed
 
 
 @contextmanager
 def conflict_if_duplicate() -> Iterator[None]:
-    """Raise Conflict when the transaction within would have made a memory equal to another one."""
+    """Raise Conflict when the transaction inside fails because a memory would duplicate another one."""
     try:
         yield
     except IntegrityError as cause:
         if not is_duplicate_row(cause.orig):
             raise
-        raise Conflict("Another memory of this project, session and kind has this content already.") from cause
+        raise Conflict("Another memory of the same project, session and kind already has this content.") from cause
 
 
 def remove(connection: Connection, caller: Caller, memory_id: str, *, precondition: Precondition) -> None:
-    """Delete a memory: no route returns it from then on."""
+    """Delete a memory; no route returns it any more. Raises PreconditionFailed when `precondition` rejects it."""
     caller.require(MEMORIES_WRITE)
-    standing = get(connection, caller, memory_id)
-    _check_precondition(standing, precondition)
-    connection.execute(delete(memory_items).where(memory_items.c.seq == standing.seq))
-    context_text.refresh_around(connection, standing)
-    _record(connection, caller, "memory.delete", standing)
+    existing = get(connection, caller, memory_id)
+    _check_precondition(existing, precondition)
+    connection.execute(delete(memory_items).where(memory_items.c.seq == existing.seq))
+    context_text.refresh_around(connection, existing)
+    _record(connection, caller, "memory.delete", existing)
 
 
 def content_hash(fields: Sequence[str | Sequence[Any] | None]) -> str:
     """Return SHA-256 over length-delimited, NFC-normalised fields.
 
-    ("ab", "c") and ("a", "bc") differ, NFC and NFD do not. None, "" and an empty list are the same: nothing.
+    ("ab", "c") and ("a", "bc") differ, NFC and NFD forms do not. None, "" and an empty list are equal.
     """
     digest = hashlib.sha256()
     for field in fields:
@@ -191,8 +191,8 @@ def content_hash(fields: Sequence[str | Sequence[Any] | None]) -> str:
         parts = [part for part in parts if part != ""]
         digest.update(f"{len(parts)}:".encode())
         for part in parts:
-            plain = unicodedata.normalize("NFC", part if isinstance(part, str) else msgspec.json.encode(part).decode())
-            encoded = plain.encode()
+            normal = unicodedata.normalize("NFC", part if isinstance(part, str) else msgspec.json.encode(part).decode())
+            encoded = normal.encode()
             digest.update(f"{len(encoded)}:".encode() + encoded)
     return digest.hexdigest()
 
@@ -204,7 +204,7 @@ def _add(connection: Connection, caller: Caller, new: NewMemory, memory: Memory)
         sessions.require_of_project(connection, caller, memory.server_session_id, memory.project_id)
     if memory.superseded_by is not None:
         _require_replacement(connection, caller, memory.superseded_by, memory.project_id)
-    stored = _insert_once(connection, caller, _as_of_now(memory) if new.created_at_epoch is None else memory)
+    stored = _insert_once(connection, caller, _created_now(memory) if new.created_at_epoch is None else memory)
     if stored.created:
         if stored.memory.server_session_id is not None:
             context_text.refresh_around(connection, get(connection, caller, stored.memory.id))
@@ -212,21 +212,21 @@ def _add(connection: Connection, caller: Caller, new: NewMemory, memory: Memory)
     return stored
 
 
-def _as_of_now(memory: Memory) -> Memory:
-    """Return it as made now: it may have waited for somebody's turn, and lists are in the order of this time."""
+def _created_now(memory: Memory) -> Memory:
+    """Return it with the current time: it may have waited for a lock, and lists are ordered by creation time."""
     now = now_ms()
     return msgspec.structs.replace(memory, created_at_epoch=now, updated_at_epoch=now)
 
 
 def _insert_once(connection: Connection, caller: Caller, memory: Memory) -> StoredMemory:
-    standing = _SAME.first(connection, {**parameters(caller), **_identity(memory)})
-    if standing is not None:
-        return StoredMemory(standing, created=False)
-    _INSERT.run(connection, _stored(memory))
+    existing = _SAME.first(connection, {**parameters(caller), **_identity(memory)})
+    if existing is not None:
+        return StoredMemory(existing, created=False)
+    _INSERT.run(connection, _row(memory))
     return StoredMemory(memory, created=True)
 
 
-def _composed(caller: Caller, new: NewMemory, path: str = "body") -> Memory:
+def _memory(caller: Caller, new: NewMemory, path: str = "body") -> Memory:
     now = now_ms()
     memory = Memory(
         seq=0,
@@ -260,33 +260,33 @@ def _composed(caller: Caller, new: NewMemory, path: str = "body") -> Memory:
     return msgspec.structs.replace(memory, content_hash=_hash(memory))
 
 
-def _revised(standing: Memory, changes: dict[str, Any]) -> Memory:
-    """Return the row with its changes, and the standing one itself when they change nothing."""
+def _revised(existing: Memory, changes: dict[str, Any]) -> Memory:
+    """Return the row with its changes, or the existing row itself when they change nothing."""
     if "platform_source" in changes:
         changes = {**changes, "platform_source": platforms.normalise(changes["platform_source"])}
     if changes.get("type", "") is None:
-        changes = {**changes, "type": changes.get("kind", standing.kind)}
-    changed = msgspec.structs.replace(standing, **changes)
-    if changed == standing:
-        return standing
+        changes = {**changes, "type": changes.get("kind", existing.kind)}
+    changed = msgspec.structs.replace(existing, **changes)
+    if changed == existing:
+        return existing
     _require_searchable(changed, "body")
-    scope = (changed.server_session_id or "") if "server_session_id" in changes else standing.dedup_scope
+    scope = (changed.server_session_id or "") if "server_session_id" in changes else existing.dedup_scope
     return msgspec.structs.replace(
         changed,
         dedup_scope=scope,
         content_hash=_hash(changed),
-        version=standing.version + 1,
-        updated_at_epoch=max(now_ms(), standing.updated_at_epoch),
+        version=existing.version + 1,
+        updated_at_epoch=max(now_ms(), existing.updated_at_epoch),
     )
 
 
-def _check_references(connection: Connection, caller: Caller, standing: Memory, changes: dict[str, Any]) -> None:
+def _check_references(connection: Connection, caller: Caller, existing: Memory, changes: dict[str, Any]) -> None:
     if (session_id := changes.get("server_session_id")) is not None:
-        sessions.require_of_project(connection, caller, session_id, standing.project_id)
+        sessions.require_of_project(connection, caller, session_id, existing.project_id)
     if (replacement_id := changes.get("superseded_by")) is not None:
-        if replacement_id == standing.id:
+        if replacement_id == existing.id:
             raise Invalid.field("body.supersededBy", "a memory cannot supersede itself")
-        _require_replacement(connection, caller, replacement_id, standing.project_id)
+        _require_replacement(connection, caller, replacement_id, existing.project_id)
 
 
 def _require_replacement(connection: Connection, caller: Caller, memory_id: str, project_id: str) -> None:
@@ -294,9 +294,9 @@ def _require_replacement(connection: Connection, caller: Caller, memory_id: str,
         raise NotFound("memory")
 
 
-def _check_precondition(standing: Memory, precondition: Precondition) -> None:
-    if not precondition(standing):
-        raise PreconditionFailed("The memory has changed since; read it again.")
+def _check_precondition(existing: Memory, precondition: Precondition) -> None:
+    if not precondition(existing):
+        raise PreconditionFailed("The memory has been changed in the meantime; read it again.")
 
 
 def _require_searchable(memory: Memory, path: str) -> None:
@@ -305,7 +305,7 @@ def _require_searchable(memory: Memory, path: str) -> None:
         parts = [value] if isinstance(value, str) else value or []
         if any(isinstance(part, str) and part.strip() for part in parts):
             return
-    raise Invalid.field(path, f"one of {', '.join(_SEARCHABLE)} must hold text")
+    raise Invalid.field(path, f"at least one of {', '.join(_SEARCHABLE)} must contain text")
 
 
 def _hash(memory: Memory) -> str:
@@ -321,12 +321,12 @@ def _identity(memory: Memory) -> dict[str, str]:
     }
 
 
-def _stored(memory: Memory) -> dict[str, Any]:
-    """Return the row's values, with the words that full text would not make from the plain columns."""
+def _row(memory: Memory) -> dict[str, Any]:
+    """Return the values to store, with additional search terms that the full text index would not derive itself."""
     values = msgspec.structs.asdict(memory)
     del values["seq"]
-    plain = [memory.title, memory.subtitle, memory.text, memory.narrative, *memory.facts, *memory.concepts]
-    values["search_text"] = search_words.index_text(part for part in plain if part is None or isinstance(part, str))
+    texts = [memory.title, memory.subtitle, memory.text, memory.narrative, *memory.facts, *memory.concepts]
+    values["search_text"] = search_words.index_text(part for part in texts if part is None or isinstance(part, str))
     values["neighbour_text"] = None
     return values
 

@@ -1,4 +1,4 @@
-"""What makes two memories the same, and what a writer must be allowed to do."""
+"""Identity of memories, required scopes, and full text after changes."""
 
 import unicodedata
 
@@ -10,8 +10,8 @@ from app.caller import MEMORIES_READ, MEMORIES_WRITE, Caller
 from app.errors import Forbidden
 from app.services.memories import memories
 from app.services.memories.memories import content_hash
-from app.store.fulltext import Scope, dialects
-from app.store.maintenance import dialects as care
+from app.store.fulltext import SearchScope, dialects
+from app.store.maintenance import dialects as maintenance
 from tests.services.conftest import Place
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -23,7 +23,7 @@ FIELD = st.one_of(TEXT, st.lists(TEXT, min_size=1, max_size=4))
     st.lists(st.one_of(st.none(), FIELD), min_size=2, max_size=6),
 )
 def test_different_fields_have_different_hashes(first: list, second: list):
-    """Only equal lists of fields agree: where a field ends cannot be confused with what it holds."""
+    """Only equal lists of fields have equal hashes: content cannot imitate a field boundary."""
 
     def plain(fields: list) -> list:
         parts = [[each] if isinstance(each, str) else each or [] for each in fields]
@@ -33,9 +33,9 @@ def test_different_fields_have_different_hashes(first: list, second: list):
 
 
 @given(TEXT, st.integers(0, 8))
-def test_moving_a_boundary_changes_the_hash(text: str, place: int):
+def test_moving_a_field_boundary_changes_the_hash(text: str, index: int):
     """("ab", "c") is not ("a", "bc")."""
-    left, right = unicodedata.normalize("NFC", text[:place]), unicodedata.normalize("NFC", text[place:])
+    left, right = unicodedata.normalize("NFC", text[:index]), unicodedata.normalize("NFC", text[index:])
     if left and right:
         assert content_hash([left, right]) != content_hash([left + right, None])
 
@@ -48,14 +48,20 @@ def test_normal_forms_of_a_text_have_one_hash(text: str):
     assert len(forms) == 1
 
 
-@pytest.mark.parametrize("nothing", [None, "", []])
-def test_nothing_is_nothing_however_it_is_written(nothing):
-    """A field that is absent, null, empty or an empty list counts the same."""
-    assert content_hash(["a", nothing]) == content_hash(["a", None])
+@pytest.mark.parametrize("empty", [None, "", []])
+def test_empty_values_have_one_hash(empty):
+    """Null, an empty string and an empty list are the same."""
+    assert content_hash(["a", empty]) == content_hash(["a", None])
 
 
-def test_writing_needs_its_scope(place: Place):
-    """Whoever may only read stores, changes and removes nothing."""
+@pytest.mark.parametrize(("session_id", "locks"), [(None, ()), ("s1", ("session s1",))])
+def test_only_inserts_into_the_same_session_share_a_lock(session_id: str | None, locks: tuple[str, ...]):
+    """They update each other's context text; memories without a session are inserted concurrently."""
+    assert memories.locks_for_insert(session_id) == locks
+
+
+def test_writing_needs_memories_write(place: Place):
+    """A reader cannot store, change or remove memories."""
     memory = place.remember("x")
     reader = Caller(team_id=place.caller.team_id, scopes=frozenset({MEMORIES_READ}))
     new = memories.NewMemory(project_id=place.project_id, kind="manual", type="manual", text="y")
@@ -69,25 +75,25 @@ def test_writing_needs_its_scope(place: Place):
             act(connection)
 
 
-def test_memories_of_several_ids_come_in_the_order_of_the_ids(place: Place):
-    """What the caller does not reach is left out."""
+def test_memories_are_returned_in_the_order_of_the_ids(place: Place):
+    """Ids outside the caller's scope are left out."""
     first, second = place.remember("a"), place.remember("b")
     with place.database.read() as connection:
-        found = memories.by_ids(connection, place.caller, [second.id, "nobody's", first.id])
+        rows = memories.by_ids(connection, place.caller, [second.id, "nobody's", first.id])
 
-    assert [memory.id for memory in found] == [second.id, first.id]
+    assert [memory.id for memory in rows] == [second.id, first.id]
 
 
-def test_a_raw_change_makes_old_words_unfindable(place: Place):
-    """After a hundred changes of a row there is one entry, and it holds the last words only."""
+def test_changed_words_are_no_longer_found(place: Place):
+    """After a hundred changes of a row, the index has one entry with the last words only."""
     memory = place.remember("word0")
     for number in range(1, 101):
         with place.database.write() as connection:
             changes = {"text": f"word{number}"}
             memories.change(connection, place.caller, memory.id, changes, precondition=lambda _: True)
 
-    full_text, scope = dialects.of(place.database.dialect), Scope(place.caller.team_id, (place.project_id,))
+    full_text, scope = dialects.of(place.database.dialect), SearchScope(place.caller.team_id, (place.project_id,))
     with place.database.read() as connection:
-        found = [len(full_text.find(connection, scope, (((f"word{number}",),),), limit=9)) for number in range(101)]
-    assert found == [0] * 100 + [1]
-    assert care.of(place.database.dialect).is_full_text_whole(place.database)
+        counts = [len(full_text.find(connection, scope, (((f"word{number}",),),), limit=9)) for number in range(101)]
+    assert counts == [0] * 100 + [1]
+    assert maintenance.of(place.database.dialect).is_full_text_intact(place.database)
