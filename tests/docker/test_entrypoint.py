@@ -1,4 +1,4 @@
-"""The very script that a container runs: it starts, migrates, serves, waits, passes on, and stops."""
+"""The script that a container runs: it waits, migrates, serves, passes commands on, and stops."""
 
 import os
 import re
@@ -16,6 +16,8 @@ import pytest
 from tests.docker import FOLDER
 from tests.serving import Started, started_by
 
+pytestmark = pytest.mark.process
+
 ENTRYPOINT = FOLDER / "entrypoint"
 HEALTH_CHECK = re.search(r'HEALTHCHECK .* CMD \["python", "-c", "(.+)"\]', (FOLDER / "Dockerfile").read_text())
 UNREACHABLE = "postgresql+psycopg://cmem_server:unused@127.0.0.1:1/cmem"
@@ -23,7 +25,7 @@ STOPS_WITHIN_SECONDS = 10.0
 
 
 def environment(data: Path, **more: str) -> dict[str, str]:
-    """What the image sets, with the folder and the commands of this machine; nothing may be written to a home."""
+    """Return the variables of the image, with this machine's folder and commands, and no home to write to."""
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": "/nonexistent",
@@ -37,7 +39,7 @@ def environment(data: Path, **more: str) -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run the script to its end."""
+    """Run the script until it ends."""
     given = environment(folder / "data", **more)
     return subprocess.run(
         [ENTRYPOINT, *arguments], env=given, cwd=folder, capture_output=True, text=True, timeout=60, check=False
@@ -46,13 +48,13 @@ def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProce
 
 @contextmanager
 def container(folder: Path, *arguments: str, **more: str) -> Iterator[Started]:
-    """The script without an argument, as a container starts it."""
+    """Run the script as a container does, without arguments unless some are given."""
     with started_by([ENTRYPOINT, *arguments], environment(folder / "data", **more), folder) as started:
         yield started
 
 
 def test_it_starts_migrates_serves_and_stops(tmp_path: Path):
-    """The key that it prints works, and SIGTERM ends the server itself, in time and cleanly."""
+    """The printed key works, and SIGTERM stops the server itself, cleanly and in time."""
     with container(tmp_path) as started:
         key = {"Authorization": f"Bearer {started.exported['KEY']}"}
         ready = httpx.get(f"{started.url}/readyz", trust_env=False).json()
@@ -66,13 +68,13 @@ def test_it_starts_migrates_serves_and_stops(tmp_path: Path):
 
     assert (ready["migrations"], written.status_code) == ("ok", 201)
     assert b"cmem-server" in command
-    assert b"entrypoint" not in command  # the server stands in the place of the shell
-    assert code in (0, -signal.SIGTERM)  # 0 as the first process of a container, which no signal ends by itself
+    assert b"entrypoint" not in command  # the server has replaced the shell
+    assert code in (0, -signal.SIGTERM)  # 0 as PID 1 of a container, where no signal has a default action
     assert took < STOPS_WITHIN_SECONDS
 
 
 def test_a_second_start_keeps_the_data_and_prints_no_key(tmp_path: Path):
-    """The volume is all that stays of a container."""
+    """Only the volume outlives a container."""
     with container(tmp_path) as first:
         key = {"Authorization": f"Bearer {first.exported['KEY']}"}
         fact = {"projectId": first.exported["PROJECT"], "content": "a fact"}
@@ -85,8 +87,8 @@ def test_a_second_start_keeps_the_data_and_prints_no_key(tmp_path: Path):
     assert "cmem_" not in second.printed
 
 
-def test_the_health_check_of_the_image_tells_a_server_from_none(tmp_path: Path):
-    """It asks /healthz by Python, since the image has no curl."""
+def test_the_health_check_of_the_image_detects_a_missing_server(tmp_path: Path):
+    """It requests /healthz with Python, because the image has no curl."""
     assert HEALTH_CHECK
     with container(tmp_path) as started:
         given = environment(tmp_path, CMEM_PORT=started.url.rsplit(":", 1)[1], http_proxy="http://127.0.0.1:1")
@@ -110,20 +112,20 @@ def test_other_commands_are_passed_on(tmp_path: Path):
 
 @pytest.mark.parametrize("variable", ["CMEM_DATABASE_URL", "CMEM_DATABASE_URL_FILE"])
 def test_the_wait_for_a_database_ends(tmp_path: Path, variable: str):
-    """With what the last attempt said, so that a wrong address does not look like a slow server."""
+    """With the error of the last attempt, so that a wrong URL does not look like a slow server."""
     (tmp_path / "url").write_text(UNREACHABLE)
     value = UNREACHABLE if variable == "CMEM_DATABASE_URL" else str(tmp_path / "url")
 
     waited = run(tmp_path, **{variable: value, "CMEM_WAIT_SECONDS": "1"})
 
     assert waited.returncode == 1
-    assert waited.stderr.startswith("the database did not answer within 1 seconds: Error: ")
+    assert waited.stderr.startswith("The database did not answer within 1 seconds: Error: ")
     assert "unused" not in waited.stderr  # no password in a log
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Path:
-    """A cmem-server that writes down what it is asked; the database answers the third time."""
+    """A fake cmem-server that records its arguments; the database answers the third time."""
     program = tmp_path / "bin" / "cmem-server"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "$*" >>asked\n[ "$2" != current ] || [ "$(wc -l <asked)" -ge 3 ]\n')
@@ -133,7 +135,7 @@ def stand_in(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("migrate", "then"), [("0", ["serve"]), ("1", ["db upgrade", "serve"])])
 def test_it_waits_and_migrates_only_when_asked(tmp_path: Path, stand_in: Path, migrate: str, then: list[str]):
-    """Replicas leave the migration to a job; one container alone does it with CMEM_MIGRATE=1."""
+    """Replicas leave the migration to a job; a single container does it with CMEM_MIGRATE=1."""
     path = f"{stand_in}:{os.environ['PATH']}"
 
     done = run(tmp_path, CMEM_DATABASE_URL=UNREACHABLE, CMEM_MIGRATE=migrate, PATH=path)
@@ -143,10 +145,10 @@ def test_it_waits_and_migrates_only_when_asked(tmp_path: Path, stand_in: Path, m
 
 
 def test_it_can_be_stopped_while_it_waits(tmp_path: Path):
-    """The first process of a container ignores what it does not handle."""
+    """PID 1 of a container ignores signals that it does not handle."""
     given = environment(tmp_path, CMEM_DATABASE_URL=UNREACHABLE)
     with subprocess.Popen([ENTRYPOINT], env=given, cwd=tmp_path, stderr=subprocess.DEVNULL) as waiting:
-        time.sleep(1)
+        time.sleep(0.3)
         waiting.send_signal(signal.SIGTERM)
 
         assert waiting.wait(timeout=STOPS_WITHIN_SECONDS) == 128 + signal.SIGTERM

@@ -1,4 +1,4 @@
-"""The image and its scripts, by the linters of their languages, and what no linter knows."""
+"""The image and its scripts: linted, and checked for what no linter knows."""
 
 import re
 import subprocess
@@ -20,6 +20,8 @@ sys.modules["kubernetes"] = None
 import chromadb
 import app.cli
 import app.vectors.chroma.child
+
+pytestmark = pytest.mark.process
 client = chromadb.PersistentClient(sys.argv[1])
 client.create_collection("memories", embedding_function=None).add(ids=["a"], embeddings=[[1.0, 0.0]])
 """
@@ -27,7 +29,7 @@ SCRIPTS = sorted(path.name for path in FOLDER.iterdir() if path.is_file() and pa
 
 
 def linted(*command: str | Path) -> str:
-    """What a linter has to say."""
+    """Return the output of a linter that failed."""
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr if done.returncode else ""
 
@@ -37,15 +39,15 @@ def test_the_dockerfile_is_clean():
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_is_clean_and_can_be_run(name: str):
-    """By any POSIX shell: the image has no other."""
+def test_a_script_is_clean_and_executable(name: str):
+    """Any POSIX shell can run it; the image has no other."""
     assert linted(BIN / "shellcheck", FOLDER / name) == ""
     listed = subprocess.run(["git", "ls-files", "-s", FOLDER / name], cwd=ROOT, capture_output=True, text=True)
     assert listed.stdout.startswith("100755 ")
 
 
-def test_the_final_stage_builds_nothing_and_is_nobody():
-    """What installs stays in the builder; the server is a fixed number without a name or rights."""
+def test_the_final_stage_builds_nothing_and_is_not_root():
+    """Installers stay in the builder, and the server runs as a fixed user id without privileges."""
     builder, final = re.split(r"\n(?=FROM )", DOCKERFILE)[-2:]
 
     assert "--require-hashes -r requirements.lock" in builder
@@ -55,8 +57,8 @@ def test_the_final_stage_builds_nothing_and_is_nobody():
     assert re.findall(r"^(?:ENTRYPOINT|CMD) (.)", final, re.MULTILINE) == ["[", "["]  # no shell between
 
 
-def test_both_stages_stand_on_one_pinned_base():
-    """Bytecode of the builder is good in the image."""
+def test_both_stages_use_one_pinned_base():
+    """So that the builder's bytecode is valid in the image."""
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
 
     assert len(bases) == 2
@@ -64,8 +66,8 @@ def test_both_stages_stand_on_one_pinned_base():
     assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", bases[0])
 
 
-def test_what_builds_the_wheel_is_named_whole():
-    """The Dockerfile takes these from the lock, with their hashes; hatchling may come to need another."""
+def test_all_build_requirements_are_named():
+    """The Dockerfile takes them from the lock file with their hashes; hatchling may need another one some day."""
     named = re.search(r"kept = /\^\(([^)]+)\)==/", DOCKERFILE)
     needed = [Requirement(each) for each in requires("hatchling") or []]
     names = {each.name for each in needed if each.marker is None or each.marker.evaluate()}
@@ -74,8 +76,8 @@ def test_what_builds_the_wheel_is_named_whole():
     assert set(named.group(1).split("|")) == {"hatchling", *names}
 
 
-def test_the_build_sees_only_what_the_image_is_made_of():
-    """The ignore file lets in what the Dockerfile copies, and nothing else: no data, no secret."""
+def test_the_build_context_is_only_what_the_image_needs():
+    """The ignore file admits what the Dockerfile copies and nothing else: no data, no secrets."""
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     copied = {path for line in re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE, re.MULTILINE) for path in line.split()}
 
@@ -84,7 +86,7 @@ def test_the_build_sees_only_what_the_image_is_made_of():
     assert [path for path in copied if not (ROOT / path).exists()] == []
 
 
-def test_nothing_that_the_image_leaves_out_is_imported(tmp_path: Path):
-    """The commands, Chroma inside and a client of it do without the package that Chroma's cluster asks for."""
+def test_nothing_imports_what_the_image_omits(tmp_path: Path):
+    """The commands, the embedded Chroma and its client work without a package that only Chroma's cluster needs."""
     assert "uninstall --yes kubernetes" in DOCKERFILE
     assert linted(sys.executable, "-c", WITHOUT_KUBERNETES, tmp_path) == ""

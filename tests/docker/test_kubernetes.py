@@ -1,4 +1,4 @@
-"""The example for Kubernetes: valid by its schemas, as confined as the compose files, and short."""
+"""The Kubernetes example: valid, as confined as the compose files, and short."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ def test_it_is_short():
 
 
 @pytest.mark.parametrize("kind", RESOURCES)
-def test_a_resource_is_what_its_schema_describes(kind: str):
-    """Without a key that Kubernetes would ignore."""
+def test_a_resource_is_valid_by_its_schema(kind: str):
+    """Without keys that Kubernetes would ignore."""
     kubernetes_validate.validate(RESOURCES[kind], kubernetes_validate.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize("pod", PODS.values(), ids=PODS.keys())
 def test_a_pod_is_confined(pod: dict[str, Any]):
-    """The number of the image's user, no rights, nothing written but scratch, and no secret in the environment."""
+    """It has the image's user id, no privileges, a scratch volume only, and no secrets in its environment."""
     (container,) = pod["containers"]
 
     assert container["image"] == OURS
@@ -46,7 +46,7 @@ def test_the_service_finds_the_replicas():
     assert deployment["replicas"] == 2
 
 
-def test_the_servers_do_not_hold_the_owner_of_the_tables():
+def test_the_servers_do_not_get_the_role_that_owns_the_tables():
     (secret,) = [volume["secret"] for volume in PODS["Deployment"]["volumes"] if "secret" in volume]
 
     assert {item["key"] for item in secret["items"]} == {"database_url", "jwt_secret"}

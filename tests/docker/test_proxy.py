@@ -1,4 +1,4 @@
-"""The proxy before the replicas, with the real program: bodies up to the limit, and a replica that dies."""
+"""The real proxy in front of replicas: bodies up to the limit, and a replica that dies."""
 
 import json
 import socket
@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.docker import FOLDER
 from tests.serving import Started, serving
 
+pytestmark = pytest.mark.process
+
 CADDY = Path(sys.executable).with_name("caddy")
 REQUESTS = 10
 NOTICED_AFTER_SECONDS = 1.0
-"""For the proxy to see that idle connections have ended. A POST that went out on one in between is not sent again."""
+"""Until the proxy sees that idle connections are closed. It does not retry a POST that it sent over one of them."""
 
 
 def free_port() -> int:
@@ -27,7 +30,7 @@ def free_port() -> int:
 
 
 def adapted(folder: Path, port: int, replicas: list[Started]) -> dict[str, Any]:
-    """The Caddyfile as Caddy reads it, with these replicas for those that a name would give."""
+    """Return the Caddyfile as JSON, with these replicas in place of a name to resolve."""
     command = [CADDY, "adapt", "--adapter", "caddyfile", "--config", FOLDER / "Caddyfile"]
     given = {"HOME": str(folder), "CMEM_SITE": f"http://127.0.0.1:{port}"}
     config = json.loads(subprocess.run(command, env=given, capture_output=True, check=True).stdout)
@@ -42,7 +45,7 @@ def adapted(folder: Path, port: int, replicas: list[Started]) -> dict[str, Any]:
 
 @contextmanager
 def proxied(folder: Path, replicas: list[Started]) -> Iterator[str]:
-    """The address of a proxy before these replicas."""
+    """Yield the URL of a proxy in front of these replicas."""
     port = free_port()
     config = folder / "caddy.json"
     config.write_text(json.dumps(adapted(folder, port, replicas)))
@@ -66,8 +69,8 @@ def wait_for(port: int) -> None:
     raise AssertionError("the proxy did not start")
 
 
-def test_the_proxy_takes_what_the_server_takes_and_passes_over_a_dead_replica(tmp_path: Path):
-    """Bodies meet the server's own limit; of requests after a kill -9 none is lost and none is done twice."""
+def test_the_proxy_accepts_what_the_server_accepts_and_skips_a_dead_replica(tmp_path: Path):
+    """The server's own limit applies to bodies; after a kill -9 no request is lost or executed twice."""
     with (
         serving(tmp_path / "data") as first,
         serving(tmp_path / "data") as second,

@@ -1,4 +1,4 @@
-"""The two roles of PostgreSQL, made by the scripts that an operator and the image run, on a real server."""
+"""The two PostgreSQL roles, created on a real server by the scripts that an operator and the image run."""
 
 import os
 import re
@@ -15,6 +15,8 @@ import pytest
 
 from tests.docker import FOLDER
 
+pytestmark = pytest.mark.process
+
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 WHO = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
 """PostgreSQL refuses to run as root."""
@@ -25,8 +27,8 @@ def made(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([FOLDER / "make-secrets", folder], capture_output=True, text=True, check=False)
 
 
-def test_secrets_are_made_once(tmp_path: Path):
-    """Readable for the users of containers, in a folder that no other user of the machine gets into."""
+def test_secrets_are_generated_once(tmp_path: Path):
+    """Readable for the users of containers, in a folder that other users of the machine cannot enter."""
     folder = tmp_path / "secrets"
     first = made(folder)
     texts = {path.name: path.read_text() for path in folder.iterdir()}
@@ -42,7 +44,7 @@ def test_secrets_are_made_once(tmp_path: Path):
 
 @dataclass(frozen=True)
 class Server:
-    """A PostgreSQL of this test's own, which the image's script has prepared."""
+    """A PostgreSQL server that was prepared by the image's script."""
 
     folder: Path
     port: int
@@ -57,7 +59,7 @@ class Server:
 
 @pytest.fixture
 def prepared() -> Iterator[Server]:
-    """As the image does it: the superuser's password from a file, the script at the first start."""
+    """Prepared as the image does it, with the script that runs at the first start."""
     if not PROGRAMS:
         pytest.skip("PostgreSQL is not installed here")
     folder = Path(tempfile.mkdtemp(prefix="cmem-postgres-"))
@@ -88,7 +90,7 @@ def prepared() -> Iterator[Server]:
 
 
 def test_one_role_owns_and_the_other_may_only_connect(prepared: Server):
-    """The owner makes tables and the extension that is needed; the server reads none of them until it is granted."""
+    """The owner can create tables and the extension; the server cannot read a table before it is granted."""
     made_by_owner = prepared.ask("database_admin_url", "CREATE EXTENSION btree_gin; CREATE TABLE kept (id int)")
     made_by_server = prepared.ask("database_url", "CREATE TABLE own (id int)")
     read_by_server = prepared.ask("database_url", "SELECT * FROM kept")
