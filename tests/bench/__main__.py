@@ -12,7 +12,7 @@ NAMES = ("api", "auth", "keyword", "operations", "postgresql", "replicas", "vect
 def main() -> None:
     """Run the benchmarks named, all by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which ones; all by default")
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="benchmarks to run; all by default")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the run; the targets are stated for 1.0")
     chosen = parser.parse_args()
     logs.configure("ERROR", "text")

@@ -23,7 +23,7 @@ _WARM_UP_SECONDS = 2.0
 
 
 def run(scale: float) -> list[Row]:
-    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    """Measure at `scale`; the targets are stated for 1.0."""
     with tempfile.TemporaryDirectory() as folder:
         small = filled(Path(folder) / "small", max(50, int(1_000 * scale)))
         large = filled(Path(folder) / "large", max(100, int(100_000 * scale)))
@@ -47,7 +47,7 @@ def run(scale: float) -> list[Row]:
 
 
 def filled(folder: Path, rows: int, url: str | None = None) -> Store:
-    """Make a database with so many memories, or fill that of an address with them."""
+    """Create a database with `rows` memories, or fill the one at `url` with them."""
     folder.mkdir(exist_ok=True)
     store = prepared(folder, url)
     source = texts.memories(rows)
@@ -60,21 +60,21 @@ def filled(folder: Path, rows: int, url: str | None = None) -> Store:
 
 
 def count(store: Store) -> int:
-    """Return how many memories a store holds."""
+    """Return the number of memories in a store."""
     with store.database.read() as connection:
         return int(connection.exec_driver_sql("SELECT count(*) FROM memory_items").scalar_one())
 
 
-def some_ids(store: Store, wanted: int) -> list[str]:
-    """Return ids spread over the store."""
+def some_ids(store: Store, limit: int) -> list[str]:
+    """Return `limit` random ids of memories."""
     with store.database.read() as connection:
-        found = connection.exec_driver_sql(f"SELECT id FROM memory_items ORDER BY random() LIMIT {wanted}")
-        return [row[0] for row in found]
+        rows = connection.exec_driver_sql(f"SELECT id FROM memory_items ORDER BY random() LIMIT {limit}")
+        return [row[0] for row in rows]
 
 
-def posts(store: Store, wanted: int, *, seed: int) -> list[bytes]:
-    """Return requests that each store another memory."""
-    items = texts.memories(wanted, seed=seed)
+def posts(store: Store, count: int, *, seed: int) -> list[bytes]:
+    """Return requests that each store a different memory."""
+    items = texts.memories(count, seed=seed)
     return [_post(store, "/v1/memories", {**item, "projectId": store.project_id}) for item in items]
 
 
@@ -164,19 +164,19 @@ def _raw_batch(store: Store, batches: int) -> float:
 
 
 def _raw_writer(store: Store, connection: sqlite3.Connection) -> Callable[[], None]:
-    """Return what writes the same row as a POST does, with its audit row; triggers do the rest as for us."""
+    """Return a function that writes the same rows as a POST, including the audit row; triggers do the rest."""
     names, values = floors.copied_row(connection, some_ids(store, 1)[0])
     memory = f"INSERT INTO memory_items({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
     audit = (
         "INSERT INTO audit_log(id, team_id, project_id, action, target_type, target_id, outcome, count,"
         " created_at_epoch) VALUES (?, ?, ?, 'memory.create', 'memory', ?, 'done', 1, ?)"
     )
-    place_of_id, place_of_hash = names.index("id"), names.index("content_hash")
+    id_index, hash_index = names.index("id"), names.index("content_hash")
 
     def write() -> None:
-        values[place_of_id] = values[place_of_hash] = new_id()
+        values[id_index] = values[hash_index] = new_id()
         connection.execute(memory, values)
-        written = (new_id(), store.caller.team_id, store.project_id, values[place_of_id], now_ms())
+        written = (new_id(), store.caller.team_id, store.project_id, values[id_index], now_ms())
         connection.execute(audit, written)
 
     return write
@@ -190,7 +190,7 @@ def _batches(store: Store, server: Running, batches: int) -> float:
 
 
 def _while_writing(store: Store, server: Running, gets: list[bytes], requests: int) -> load.Load:
-    """Return the reads of 16 connections while 100 others write without a pause, from a process of their own."""
+    """Measure reads over 16 connections while 100 others write continuously, from a separate process."""
     crowd = [sys.executable, "-m", "tests.bench.writers", server.url, store.api_key, store.project_id, "100", "50000"]
     writers = subprocess.Popen(crowd, stderr=subprocess.DEVNULL)
     time.sleep(_WARM_UP_SECONDS)

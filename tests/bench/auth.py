@@ -1,4 +1,4 @@
-"""What authentication costs: against none at all, on first use, under attack, with many keys, by token."""
+"""The cost of authentication: compared with none, on first use, under attack, with many keys, by token."""
 
 import multiprocessing
 import tempfile
@@ -14,7 +14,7 @@ from app.caller import EVERYTHING, MEMORIES_READ, Caller, server_owner
 from app.clock import now_ms
 from app.services.identity import credentials, keys, teams, tokens
 from app.services.identity.credentials import PresentedKey
-from app.services.identity.tokens import Claims, Signing
+from app.services.identity.tokens import Claims, TokenSigner
 from tests.bench import load
 from tests.bench.api import filled, some_ids
 from tests.bench.harness import Row, Running, Store, serving
@@ -29,10 +29,10 @@ _LOCAL_DEV = {"CMEM_AUTH_MODE": "local-dev", "CMEM_ALLOW_LOCAL_DEV_BYPASS": "1"}
 
 
 def run(scale: float) -> list[Row]:
-    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    """Measure at `scale`; the targets are stated for 1.0."""
     with tempfile.TemporaryDirectory() as folder:
         store, crowded = (filled(Path(folder) / name, max(50, int(1_000 * scale))) for name in ("few", "many"))
-        _call_it_default(store)
+        _rename_to_default(store)
         _fill_with_keys(crowded, max(100, int(10_000 * scale)))
         requests = max(100, int(1_000 * scale))
         with serving(store.folder) as server:
@@ -42,8 +42,8 @@ def run(scale: float) -> list[Row]:
     return [*rows, _token_check()]
 
 
-def _call_it_default(store: Store) -> None:
-    """Local-dev mode acts on the team of this name."""
+def _rename_to_default(store: Store) -> None:
+    """Give the team the slug that local-dev mode uses."""
     assert store.caller.team_id is not None
     with store.database.write() as connection:
         teams.change(connection, server_owner(), store.caller.team_id, {"slug": teams.DEFAULT})
@@ -60,7 +60,7 @@ def _per_second(server: Running, requests: list[bytes], count: int) -> float:
 
 
 def _against_local_dev(store: Store, server: Running, requests: int) -> Row:
-    """Both ways in turn, so that what else the machine does meets both."""
+    """Alternate between both, so that other load on the machine affects both."""
     with_key, without = [], []
     with serving(store.folder, **_LOCAL_DEV) as open_server:
         for _ in range(_ROUNDS):
@@ -70,7 +70,7 @@ def _against_local_dev(store: Store, server: Running, requests: int) -> Row:
 
 
 def _compared(what: str, measured: list[float], floor_name: str, floor: list[float], target: str) -> Row:
-    """Compare the best of many short rounds on each side: the one that the machine's other work disturbed least."""
+    """Compare the best of many short rounds on each side: the one that other load disturbed least."""
     ours, theirs = max(measured), max(floor)
     return Row(what, f"{ours:,.0f}/s", f"{floor_name} {theirs:,.0f}/s", ours / theirs, target)
 
@@ -81,11 +81,11 @@ def _make_keys(store: Store, count: int) -> list[str]:
     with store.database.write() as connection:
         for key, secret_hash in zip(minted, hashes, strict=True):
             keys.create(connection, store.caller, keys.NewKey(scopes=(EVERYTHING,)), key, secret_hash)
-    return [credentials.text_of(key) for key in minted]
+    return [credentials.format_key(key) for key in minted]
 
 
 def _first_use(store: Store, server: Running, count: int) -> Row:
-    """The first request of each key, against the library's own check of the same hash."""
+    """Compare the first request of each key with the library's own check of the same hash."""
     hasher, secret_hash = PasswordHasher(), credentials.hash_secret("secret")
     checks, firsts = [], []
     for key in _make_keys(store, count):
@@ -98,14 +98,14 @@ def _first_use(store: Store, server: Running, count: int) -> Row:
 
 
 def _under_attack(store: Store, server: Running, seconds: float) -> list[Row]:
-    """Fifty connections of wrong keys, half of them with the public id of a real one."""
+    """Measure with fifty connections presenting wrong keys, half of them with the public id of a real key."""
     gets, health = _gets(store, store.api_key), [load.request("GET", "/healthz")]
     wrong, each = _wrong_keys(store), seconds / (2 * _ATTACKS)
-    idle, attacked = _Pulse([], []), _Pulse([], [])
+    idle, attacked = _Responsiveness([], []), _Responsiveness([], [])
     for _ in range(_ATTACKS):
-        _feel(idle, server, gets, health, each)
+        _sample(idle, server, gets, health, each)
         with _attacked(server, wrong):
-            _feel(attacked, server, gets, health, each)
+            _sample(attacked, server, gets, health, each)
     p99, idle_p99 = min(attacked.p99s_ms), min(idle.p99s_ms)
     what = f"/healthz p99, {_ATTACKERS} wrong keys"
     return [
@@ -115,20 +115,20 @@ def _under_attack(store: Store, server: Running, seconds: float) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class _Pulse:
-    """How a server does, round by round: p99 of /healthz, and requests of others per second."""
+class _Responsiveness:
+    """Responsiveness of a server, round by round: p99 of /healthz, and requests of other keys per second."""
 
     p99s_ms: list[float]
     rates: list[float]
 
 
-def _feel(pulse: _Pulse, server: Running, gets: list[bytes], health: list[bytes], seconds: float) -> None:
-    pulse.rates.append(_during(server, gets, seconds).per_second)
-    pulse.p99s_ms.append(_during(server, health, seconds, connections=1).percentile_ms(0.99))
+def _sample(samples: _Responsiveness, server: Running, gets: list[bytes], health: list[bytes], seconds: float) -> None:
+    samples.rates.append(_during(server, gets, seconds).per_second)
+    samples.p99s_ms.append(_during(server, health, seconds, connections=1).percentile_ms(0.99))
 
 
 def _during(server: Running, requests: list[bytes], seconds: float, *, connections: int = _CONNECTIONS) -> load.Load:
-    """Send for about so long."""
+    """Send requests for about `seconds`."""
     trial = load.run(server.url, requests, count=200, connections=connections)
     return load.run(server.url, requests, count=max(200, int(trial.per_second * seconds)), connections=connections)
 
@@ -140,13 +140,13 @@ def _wrong_keys(store: Store) -> list[bytes]:
         assert known is not None
         body = other.secret[:-6]
         guessed = PresentedKey(known.public_id, body + credentials.checksum(known.public_id + body))
-        forged.append(credentials.text_of(guessed if number % 2 else other))
+        forged.append(credentials.format_key(guessed if number % 2 else other))
     return [load.request("GET", "/v1/memories", key=key) for key in forged]
 
 
 @contextmanager
 def _attacked(server: Running, requests: list[bytes]) -> Iterator[None]:
-    """Send requests from a process of their own, without a pause."""
+    """Send requests continuously from a separate process."""
     attack = {"count": 10**9, "connections": _ATTACKERS}
     process = multiprocessing.get_context("spawn").Process(target=load.run, args=(server.url, requests), kwargs=attack)
     process.start()
@@ -159,7 +159,7 @@ def _attacked(server: Running, requests: list[bytes]) -> Iterator[None]:
 
 
 def _many_keys(store: Store, server: Running, crowded: Store, requests: int) -> Row:
-    """The same GETs from a database with few keys and from one with many, in turn."""
+    """Alternate the same GETs between a database with few keys and one with many."""
     few, many = [], []
     with serving(crowded.folder) as crowded_server:
         for _ in range(_ROUNDS):
@@ -182,16 +182,16 @@ def _fill_with_keys(store: Store, count: int) -> None:
 
 
 def _token_check() -> Row:
-    """Signature, claims and narrowing; the key's row is read as with a key."""
-    signing = Signing("0123456789abcdef" * 4)
+    """Measure signature, claims and scopes; the key's row is read as for any key."""
+    signing = TokenSigner("0123456789abcdef" * 4)
     now = now_ms() // 1000
     claims = Claims(sub="key", jti="1", exp=now + 3600, iat=now, team="t", project=None, scopes=[MEMORIES_READ])
     token, key = signing.sign(claims), Caller(team_id="t", scopes=frozenset({EVERYTHING}))
 
     def check() -> None:
-        known = signing.claims_of(token)
+        known = signing.decode(token)
         assert known is not None
-        assert tokens.narrow(key, known) is not None
+        assert tokens.apply_claims(key, known) is not None
 
     microseconds = 1e6 / max(load.timed(check, times=250) for _ in range(20))
     return Row("token check", f"{microseconds:.0f} µs", "100 µs", microseconds / 100, "≤ 1")

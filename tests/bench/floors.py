@@ -1,4 +1,4 @@
-"""Floors: the least that a request could cost on this machine, without any of our code in between."""
+"""Floors: the minimum cost of a request on this machine, without any of our code in between."""
 
 import os
 import socket
@@ -14,14 +14,14 @@ from app.store.engines.sqlite import configure
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a plain sqlite3 connection with the settings of ours."""
+    """Return a plain sqlite3 connection with our settings."""
     connection = sqlite3.connect(path, isolation_level=None)
     configure(connection)
     return connection
 
 
 def copied_row(connection: sqlite3.Connection, memory_id: str) -> tuple[list[str], list[object]]:
-    """Return the columns and values of a stored memory but its key, to write more like it."""
+    """Return the columns and values of a stored memory, except its key, to write more like it."""
     cursor = connection.execute("SELECT * FROM memory_items WHERE id = ?", (memory_id,))
     names = [column[0] for column in cursor.description]
     values = list(cursor.fetchone())

@@ -1,4 +1,4 @@
-"""What every benchmark has in common: servers in processes of their own, the table, and the size of a run."""
+"""What benchmarks share: servers in their own processes, databases to run them on, and the table of results."""
 
 import os
 import re
@@ -21,7 +21,7 @@ START_TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what was measured, its floor in the same run, their ratio, and what it should be."""
+    """One row of the table: what was measured, its floor in the same run, their ratio, and the target for it."""
 
     what: str
     measured: str
@@ -38,7 +38,7 @@ class Running:
     process: subprocess.Popen[str]
 
     def memory_mib(self) -> float:
-        """Return its resident memory."""
+        """Return its resident memory in MiB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         resident = re.search(r"VmRSS:\s+(\d+)", status)
         return int(resident.group(1)) / 1024 if resident else float("nan")
@@ -46,7 +46,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Store:
-    """A database of a benchmark, with a team, a project and a key."""
+    """The database of a benchmark, with a team, a project and a key."""
 
     folder: Path
     database: Database
@@ -56,12 +56,12 @@ class Store:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings with which a server uses this database."""
+        """The settings for a server to use this database."""
         return {} if self.database.dialect == "sqlite" else {"CMEM_DATABASE_URL": self.database.url}
 
 
 def prepared(folder: Path, url: str | None = None) -> Store:
-    """Make a database in `folder`, or fill the one of an address, which is at head."""
+    """Create a database in `folder`, or use the migrated one at `url`."""
     if url is None:
         url = f"sqlite:///{folder / 'cmem.db'}"
         migrations.upgrade(url)
@@ -72,20 +72,20 @@ def prepared(folder: Path, url: str | None = None) -> Store:
         caller = server_owner().within(teams.create(connection, server_owner(), name="bench").id)
         project = projects.create(connection, caller, name="bench")
         keys.create(connection, caller, keys.NewKey(scopes=(EVERYTHING,)), minted, secret_hash)
-    return Store(folder, database, caller, project.id, credentials.text_of(minted))
+    return Store(folder, database, caller, project.id, credentials.format_key(minted))
 
 
 @contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[Running]:
-    """Run the server itself on a data folder."""
-    chosen = {"CMEM_DATA_DIR": str(folder), "CMEM_VECTORS": "off", "CMEM_LOG_LEVEL": "WARNING", **settings}
-    with process([sys.executable, "-m", "app", "serve", "--port", "0"], {**os.environ, **chosen}) as running:
+    """Run the server on a data folder."""
+    environment = {"CMEM_DATA_DIR": str(folder), "CMEM_VECTORS": "off", "CMEM_LOG_LEVEL": "WARNING", **settings}
+    with process([sys.executable, "-m", "app", "serve", "--port", "0"], {**os.environ, **environment}) as running:
         yield running
 
 
 @contextmanager
 def process(command: Sequence[str], environment: dict[str, str] | None = None) -> Iterator[Running]:
-    """Run a server that prints its address; end it, and only it, afterwards."""
+    """Run a server that prints its address; stop it, and only it, afterwards."""
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     ) as started:
@@ -102,9 +102,9 @@ def process(command: Sequence[str], environment: dict[str, str] | None = None) -
 def _address(started: subprocess.Popen[str]) -> str:
     assert started.stdout is not None
     for line in started.stdout:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-            return found.group()
-    raise RuntimeError("the server did not say where it listens")
+        if match := re.search(r"http://127\.0\.0\.1:\d+", line):
+            return match.group()
+    raise RuntimeError("the server did not print its address")
 
 
 def table(title: str, rows: Sequence[Row]) -> str:
@@ -115,7 +115,7 @@ def table(title: str, rows: Sequence[Row]) -> str:
 
 
 def grid(title: str, lines: Sequence[tuple[str, ...]]) -> str:
-    """Return lines of cells, the first of them the header, as aligned text."""
+    """Return rows of cells, the first of which is the header, as aligned text."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([title, "", text[0], "  ".join("-" * width for width in widths), *text[1:], ""])

@@ -1,4 +1,4 @@
-"""Keyword search over HTTP: large and small projects, common and rare words, beside other projects."""
+"""Keyword search over HTTP: large and small projects, common and rare words, alongside other projects."""
 
 import json
 import tempfile
@@ -9,22 +9,23 @@ from app.caller import server_owner
 from app.services.identity import teams
 from app.services.memories import memories
 from app.services.projects import projects
-from app.services.search.engine import Asked, Searching
+from app.services.search.engine import SearchEngine
+from app.services.search.query import SearchParams
 from app.store.fulltext import sqlite
 from tests.bench import api, load, texts
 from tests.bench.harness import Row, Running, Store, serving
 
 _CONNECTIONS = 16
-_NEIGHBOURS = 100
+_OTHER_PROJECTS = 100
 
 
 def run(scale: float) -> list[Row]:
-    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    """Measure at `scale`; the targets are stated for 1.0."""
     with tempfile.TemporaryDirectory() as folder:
         small = api.filled(Path(folder) / "small", max(50, int(2_000 * scale)))
         large = api.filled(Path(folder) / "large", max(100, int(100_000 * scale)))
         rows = _sizes(small, large, scale)
-        rows += beside_others(small, scale)
+        rows += with_other_projects(small, scale)
     return rows
 
 
@@ -66,9 +67,9 @@ def _sizes(small: Store, large: Store, scale: float) -> list[Row]:
 
 
 def _measured(server: Running, store: Store, requests: int, connections: int) -> load.Load:
-    asked = searches(store)
-    load.run(server.url, asked, count=len(asked))
-    return load.run(server.url, asked, count=max(requests, 20), connections=connections)
+    requests_sent = searches(store)
+    load.run(server.url, requests_sent, count=len(requests_sent))
+    return load.run(server.url, requests_sent, count=max(requests, 20), connections=connections)
 
 
 def _rate(result: load.Load) -> str:
@@ -76,37 +77,39 @@ def _rate(result: load.Load) -> str:
 
 
 def _in_process(store: Store, times: int) -> float:
-    """Return searches per second of the same service without HTTP, in one thread."""
-    searching = Searching(sqlite, recency_half_life_days=90)
-    asked = [Asked(project_ids=(store.project_id,), query=query, mode="keyword") for query in texts.queries()]
-    source = iter(asked * (times // len(asked) + 2))
+    """Return searches per second without HTTP, in one thread."""
+    engine = SearchEngine(sqlite, recency_half_life_days=90)
+    searches_sent = [
+        SearchParams(project_ids=(store.project_id,), query=query, mode="keyword") for query in texts.queries()
+    ]
+    source = iter(searches_sent * (times // len(searches_sent) + 2))
 
     def one() -> None:
-        searching.search(store.database, store.caller, next(source))
+        engine.search(store.database, store.caller, next(source))
 
-    load.timed(one, times=len(asked))
+    load.timed(one, times=len(searches_sent))
     return load.timed(one, times=times)
 
 
-def beside_others(store: Store, scale: float, settle: Callable[[], None] = lambda: None) -> list[Row]:
-    """Compare a project alone with the same project beside a hundred of its size, in another team.
+def with_other_projects(store: Store, scale: float, settle: Callable[[], None] = lambda: None) -> list[Row]:
+    """Compare a project alone with the same project alongside a hundred of its size, in another team.
 
-    `settle` does what the database does by itself, sooner or later, after many rows were added.
+    `settle` does what the database eventually does on its own after many inserts.
     """
     requests = max(40, int(1_000 * scale))
     settle()
     with serving(store.folder, **store.settings) as server:
         alone = _measured(server, store, requests, 1)
         replies = _replies(server, store)
-    _add_neighbours(store, scale)
+    _add_other_projects(store, scale)
     settle()
     with serving(store.folder, **store.settings) as server:
-        beside = _measured(server, store, requests, 1)
+        crowded = _measured(server, store, requests, 1)
         are_equal = replies == _replies(server, store)
-    p50, p50_alone = beside.percentile_ms(0.5), alone.percentile_ms(0.5)
+    p50, p50_alone = crowded.percentile_ms(0.5), alone.percentile_ms(0.5)
     return [
         Row(
-            f"keyword search beside {_NEIGHBOURS} other projects, p50",
+            f"keyword search alongside {_OTHER_PROJECTS} other projects, p50",
             f"{p50:.2f} ms",
             f"alone {p50_alone:.2f} ms",
             p50 / p50_alone,
@@ -117,18 +120,18 @@ def beside_others(store: Store, scale: float, settle: Callable[[], None] = lambd
 
 
 def _replies(server: Running, store: Store) -> list[list[object]]:
-    """Return what each search found, without how long it took."""
-    found = []
+    """Return the hits of each search, without its duration."""
+    replies = []
     for each in searches(store):
         (body,) = load.run(server.url, [each], count=1, connections=1, keep_bodies=True).bodies
-        found.append(json.loads(body)["memories"])
-    return found
+        replies.append(json.loads(body)["memories"])
+    return replies
 
 
-def _add_neighbours(store: Store, scale: float) -> None:
+def _add_other_projects(store: Store, scale: float) -> None:
     with store.database.write() as connection:
         stranger = server_owner().within(teams.create(connection, server_owner(), name="stranger").id)
-    for number in range(_NEIGHBOURS):
+    for number in range(_OTHER_PROJECTS):
         with store.database.write() as connection:
             project = projects.create(connection, stranger, name=f"p{number}")
             for item in texts.memories(max(20, int(2_000 * scale)), seed=100 + number):

@@ -1,4 +1,4 @@
-"""A load generator for keep-alive HTTP on loopback, light enough to leave the server its core."""
+"""A load generator for keep-alive HTTP on loopback, light enough not to compete with the server for its core."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ TIMEOUT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Load:
-    """What a run of requests gave: latencies in milliseconds, ascending; failures are replies of other than 2xx."""
+    """The result of a run: latencies in milliseconds, ascending; failures are replies other than 2xx."""
 
     requests: int
     seconds: float
@@ -28,7 +28,7 @@ class Load:
         return self.requests / self.seconds
 
     def percentile_ms(self, share: float) -> float:
-        """Return the latency that `share` of the requests stayed under."""
+        """Return the latency below which `share` of the requests were answered."""
         return self.latencies_ms[min(len(self.latencies_ms) - 1, int(len(self.latencies_ms) * share))]
 
 
@@ -43,9 +43,9 @@ def request(method: str, path: str, *, key: str = "", body: bytes = b"") -> byte
 
 
 def run(url: str, requests: Iterable[bytes], *, count: int, connections: int = 16, keep_bodies: bool = False) -> Load:
-    """Send `count` requests over so many connections at once; a list that is shorter is sent again and again."""
-    wanted = itertools.islice(itertools.cycle(requests) if isinstance(requests, list) else iter(requests), count)
-    return uvloop.run(_run(url, wanted, connections, keep_bodies))
+    """Send `count` requests over `connections` at once; a shorter list is repeated."""
+    to_send = itertools.islice(itertools.cycle(requests) if isinstance(requests, list) else iter(requests), count)
+    return uvloop.run(_run(url, to_send, connections, keep_bodies))
 
 
 async def _run(url: str, requests: Iterator[bytes], connections: int, keep_bodies: bool) -> Load:
@@ -69,7 +69,7 @@ async def _run(url: str, requests: Iterator[bytes], connections: int, keep_bodie
 
 
 class _Tally:
-    """What is still to send, and what came back."""
+    """The requests still to send, and the replies so far."""
 
     def __init__(self, requests: Iterator[bytes], keep_bodies: bool) -> None:
         self._requests = requests
@@ -79,7 +79,7 @@ class _Tally:
         self.bodies: set[bytes] = set()
 
     def next(self) -> bytes | None:
-        """Return the next request, None when all are sent."""
+        """Return the next request, or None when all are sent."""
         return next(self._requests, None)
 
     def note(self, seconds: float, head: bytes, body: bytes) -> None:
@@ -91,7 +91,7 @@ class _Tally:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection that sends its next request when the reply of the last one is complete."""
+    """A connection that sends its next request once the last reply is complete."""
 
     def __init__(self, tally: _Tally, done: asyncio.Future[None]) -> None:
         self._tally = tally
@@ -104,18 +104,18 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     def send_next(self) -> None:
-        """Send a request, or finish."""
-        wanted = self._tally.next()
-        if wanted is None:
+        """Send a request, or finish when there are none left."""
+        next_request = self._tally.next()
+        if next_request is None:
             self._transport.close()
             if not self._done.done():
                 self._done.set_result(None)
             return
         self._sent_at = time.perf_counter()
-        self._transport.write(wanted)
+        self._transport.write(next_request)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a reply."""
+        """Receive part of a reply."""
         self._buffer += data
         head, separator, body = self._buffer.partition(b"\r\n\r\n")
         if not separator or len(body) < _length(head):
@@ -125,7 +125,7 @@ class _Connection(asyncio.Protocol):
         self.send_next()
 
     def connection_lost(self, failure: Exception | None) -> None:
-        """Fail the run when the server hangs up."""
+        """Fail the run if the server closes the connection."""
         if not self._done.done():
             self._done.set_exception(failure or ConnectionError("the server closed the connection"))
 
@@ -137,7 +137,7 @@ def _length(head: bytes) -> int:
 
 
 def timed(work: Callable[[], object], *, times: int) -> float:
-    """Return how often per second `work` can be done, in this thread."""
+    """Return how many times per second `work` runs in this thread."""
     started = time.perf_counter()
     for _ in range(times):
         work()

@@ -1,4 +1,4 @@
-"""Bringing in, taking out, backing up, forgetting: rows and megabytes a second, and how flat memory stays."""
+"""Import, export, backup and deletion: rows and megabytes per second, and memory use."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from app.caller import server_owner
 from app.services.backup import backup
-from app.services.backup.backup import Place
+from app.services.backup.backup import DataLocation
 from app.services.deletion import bulk_delete
 from app.services.identity import teams
 from app.services.memories import memories
@@ -23,7 +23,7 @@ from app.services.operations import maintenance
 from app.services.projects import sessions
 from app.services.transfer import exporting
 from app.store.backup import files
-from app.store.fulltext import Filters
+from app.store.fulltext import MemoryFilters
 from tests.bench import harness, texts
 from tests.bench.harness import Row, Store
 from tests.legacy import builders
@@ -33,26 +33,26 @@ _MB = 1024 * 1024
 
 
 def run(scale: float) -> list[Row]:
-    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    """Measure at `scale`; the targets are stated for 1.0."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = _filled(folder / "store", max(1_000, int(20_000 * scale)))
-        rows = [*_transfer(store, folder), *_backup(store, folder), *_forgetting(store)]
+        rows = [*_transfer(store, folder), *_backup(store, folder), *_deletion(store)]
         rows.append(_legacy(folder, max(2_000, int(100_000 * scale))))
         store.database.close()
     return rows
 
 
 def _filled(folder: Path, count: int) -> Store:
-    """Return a store with memories in sessions of a hundred."""
+    """Create a store with memories in sessions of a hundred."""
     folder.mkdir()
     store = harness.prepared(folder)
-    made = texts.memories(count)
+    source = texts.memories(count)
     for start in range(0, count, _IN_SESSION):
         with store.database.write() as connection:
-            begun = sessions.Start(project_id=store.project_id, external_session_id=f"run {start}")
-            session, _ = sessions.start(connection, store.caller, begun)
-            for fields in (next(made) for _ in range(min(_IN_SESSION, count - start))):
+            new_session = sessions.NewSession(project_id=store.project_id, external_session_id=f"run {start}")
+            session, _ = sessions.start(connection, store.caller, new_session)
+            for fields in (next(source) for _ in range(min(_IN_SESSION, count - start))):
                 new = memories.NewMemory(project_id=store.project_id, server_session_id=session.id, **fields)
                 memories.insert_once(connection, store.caller, new)
     return store
@@ -62,9 +62,9 @@ def _transfer(store: Store, folder: Path) -> list[Row]:
     count = _count(store)
     file = folder / "export.ndjson"
     with store.database.read() as connection:
-        wanted = exporting.chosen(connection, store.caller, store.project_id)
+        selected = exporting.select_projects(connection, store.caller, store.project_id)
     with file.open("wb") as out:
-        seconds_out = _seconds(lambda: [out.write(piece) for piece in _chunks(store, wanted)])
+        seconds_out = _seconds(lambda: [out.write(piece) for piece in _chunks(store, selected)])
     floor_out = count / _seconds(lambda: _plain_export(store.database.path))
     with store.database.write() as connection:
         teams.create(connection, server_owner(), name="other", slug="other")
@@ -101,26 +101,26 @@ def _transfer(store: Store, folder: Path) -> list[Row]:
     ]
 
 
-def _chunks(store: Store, wanted: list) -> Iterator[bytes]:
-    return exporting.chunks(store.database, store.caller, wanted)
+def _chunks(store: Store, selected: list) -> Iterator[bytes]:
+    return exporting.chunks(store.database, store.caller, selected)
 
 
 def _imported(file: Path, data_dir: Path, team: str = "other") -> tuple[float, float]:
-    """Import a file by the command; return seconds and the peak of its memory in MiB."""
-    watched = "import resource, runpy, sys, atexit; sys.argv = ['app', *sys.argv[1:]]\n"
-    watched += "atexit.register(lambda: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))\n"
-    watched += "runpy.run_module('app', run_name='__main__')"
-    command = [sys.executable, "-c", watched, "import", str(file), "--team", team]
+    """Import a file with the command; return its seconds and peak memory in MiB."""
+    program = "import resource, runpy, sys, atexit; sys.argv = ['app', *sys.argv[1:]]\n"
+    program += "atexit.register(lambda: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))\n"
+    program += "runpy.run_module('app', run_name='__main__')"
+    command = [sys.executable, "-c", program, "import", str(file), "--team", team]
     environment = {**os.environ, "CMEM_DATA_DIR": str(data_dir)}
     started = time.perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    found = re.search(r"peak (\d+)", done.stdout)
-    assert found is not None
-    return time.perf_counter() - started, int(found.group(1)) / 1024
+    match = re.search(r"peak (\d+)", done.stdout)
+    assert match is not None
+    return time.perf_counter() - started, int(match.group(1)) / 1024
 
 
 def _cut(file: Path, part: Path, memories_kept: int) -> None:
-    """Write an export of so many memories: fewer lines, the same form."""
+    """Write an export with only the first memories: fewer lines, the same format."""
     kept = 0
     with file.open() as lines, part.open("w") as out:
         for line in lines:
@@ -130,11 +130,11 @@ def _cut(file: Path, part: Path, memories_kept: int) -> None:
 
 
 def _backup(store: Store, folder: Path) -> list[Row]:
-    place = Place(store.database.url, store.folder / "chroma")
+    location = DataLocation(store.database.url, store.folder / "chroma")
     size = store.database.path.stat().st_size / _MB
-    seconds = _seconds(lambda: backup.write(place, folder / "b.db", with_vectors=False, progress=lambda *_: None))
+    seconds = _seconds(lambda: backup.write(location, folder / "b.db", with_vectors=False, progress=lambda *_: None))
     copied = _seconds(lambda: _plain_copy(store.database.path, folder / "copy.db"))
-    restored = Place(f"sqlite:///{folder / 'restored' / 'cmem.db'}", folder / "restored" / "chroma")
+    restored = DataLocation(f"sqlite:///{folder / 'restored' / 'cmem.db'}", folder / "restored" / "chroma")
     back = _seconds(lambda: backup.restore(folder / "b.db", restored, progress=lambda _: None))
     return [
         Row(
@@ -154,9 +154,9 @@ def _backup(store: Store, folder: Path) -> list[Row]:
     ]
 
 
-def _forgetting(store: Store) -> list[Row]:
+def _deletion(store: Store) -> list[Row]:
     count = _count(store)
-    filters = Filters(kinds=("observation",))
+    filters = MemoryFilters(kinds=("observation",))
     seconds = _seconds(lambda: bulk_delete.remove_matching(store.database, store.caller, (), filters, dry_run=False))
     before = store.database.path.stat().st_size
     maintained = _seconds(lambda: maintenance.run(store.database))
@@ -174,7 +174,7 @@ def _forgetting(store: Store) -> list[Row]:
 
 
 def _legacy(folder: Path, count: int) -> Row:
-    """Import a claude-mem database by the command."""
+    """Import a claude-mem database with the command."""
     path = folder / "claude-mem.db"
     with closing(builders.create(path)) as connection:
         connection.execute("BEGIN")
@@ -210,7 +210,7 @@ def _plain_export(path: Path) -> None:
 
 
 def _plain_inserts(path: Path, target: Path) -> None:
-    """Copy the rows into a database of the same shape, in transactions of the same size, and do nothing else."""
+    """Copy the rows into a database with the same schema, in transactions of the same size, and nothing else."""
     shutil.copyfile(path, target)
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(memory_items)")]
@@ -225,7 +225,7 @@ def _plain_inserts(path: Path, target: Path) -> None:
 
 def _plain_copy(path: Path, target: Path) -> None:
     shutil.copyfile(path, target)
-    files.sync(target)
+    files.fsync(target)
 
 
 def _count(store: Store) -> int:

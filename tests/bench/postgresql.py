@@ -1,4 +1,4 @@
-"""PostgreSQL against SQLite over HTTP, what other projects and row-level security cost there."""
+"""PostgreSQL compared with SQLite over HTTP, and what other projects and row-level security cost there."""
 
 import json
 import tempfile
@@ -15,46 +15,46 @@ from app.store.scope import TENANT_TABLES
 from tests import postgresql
 from tests.bench import api, keyword, load, texts
 from tests.bench.harness import Row, Store, serving
-from tests.stores import PostgresqlStores
+from tests.databases import PostgresqlDatabases
 
 _CONNECTIONS = 16
 _ROUNDS = 5
-"""Both are measured in turns, so that what else the machine does falls on both; the medians are compared."""
+"""Both are measured in turn, so that other load on the machine affects both; the medians are compared."""
 _ROW_SECURITY = (*sorted(TENANT_TABLES), "vector_outbox")
 
 
 def run(scale: float) -> list[Row]:
-    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    """Measure at `scale`; the targets are stated for 1.0."""
     programs = postgresql.binaries()
     if programs is None:
         raise SystemExit("PostgreSQL's programs (initdb, pg_ctl) are not installed")
     with tempfile.TemporaryDirectory() as folder, postgresql.running(programs, durable=True) as cluster:
-        stores = PostgresqlStores(cluster)
+        databases = PostgresqlDatabases(cluster)
         sizes = {"small": max(50, int(2_000 * scale)), "large": max(100, int(100_000 * scale))}
-        pairs = {name: _pair(stores, Path(folder) / name, rows) for name, rows in sizes.items()}
+        pairs = {name: _pair(databases, Path(folder) / name, rows) for name, rows in sizes.items()}
         with ExitStack() as stack:
             for store in (store for pair in pairs.values() for store in pair):
                 stack.enter_context(closing(store.database))
-            for _, there in pairs.values():
-                _analyse(stores, there)
+            for _, on_postgresql in pairs.values():
+                _analyse(databases, on_postgresql)
             return [
                 *_one_memory(*pairs["small"], scale),
                 *_searches(*pairs["large"], scale),
-                *_row_security(stores, pairs["small"][1], scale),
-                *keyword.beside_others(pairs["small"][1], scale, partial(_analyse, stores, pairs["small"][1])),
+                *_row_security(databases, pairs["small"][1], scale),
+                *keyword.with_other_projects(pairs["small"][1], scale, partial(_analyse, databases, pairs["small"][1])),
             ]
 
 
-def _pair(stores: PostgresqlStores, folder: Path, rows: int) -> tuple[Store, Store]:
-    """Make the same memories on both: SQLite first."""
+def _pair(databases: PostgresqlDatabases, folder: Path, rows: int) -> tuple[Store, Store]:
+    """Create the same memories on both; SQLite comes first."""
     folder.mkdir()
-    there = folder / "pg"
-    return api.filled(folder / "sqlite", rows), api.filled(there, rows, stores.url(there))
+    on_postgresql = folder / "pg"
+    return api.filled(folder / "sqlite", rows), api.filled(on_postgresql, rows, databases.url(on_postgresql))
 
 
-def _analyse(stores: PostgresqlStores, store: Store) -> None:
-    """Do what autovacuum does sooner or later after many inserts."""
-    with stores.cluster.connect(database=_name(store)) as connection:
+def _analyse(databases: PostgresqlDatabases, store: Store) -> None:
+    """Do what autovacuum eventually does after many inserts."""
+    with databases.cluster.connect(database=_name(store)) as connection:
         connection.execute("VACUUM (ANALYZE)")
 
 
@@ -71,7 +71,7 @@ def _both(one: Store, other: Store) -> Iterator[list[tuple[Store, str]]]:
 def _compared(
     what: str, served: list[tuple[Store, str]], requests: dict[str, list[bytes]], *, target: str, each: int
 ) -> Row:
-    """Return the median rate of the second server against that of the first."""
+    """Compare the median rate of the second server with that of the first."""
     rates: dict[str, list[float]] = {url: [] for _, url in served}
     failures = 0
     for turn in range(_ROUNDS + 1):
@@ -79,15 +79,15 @@ def _compared(
             mine = requests[url][turn * each : (turn + 1) * each] or requests[url]
             done = load.run(url, mine, count=each, connections=_CONNECTIONS)
             failures += done.failures
-            rates[url] += [done.per_second] if turn else []  # the first turn warms both up
+            rates[url] += [done.per_second] if turn else []  # the first round is a warm-up
     first, second = (sorted(rates[url])[_ROUNDS // 2] for _, url in served)
     failed = f", {failures} FAILED" if failures else ""
     return Row(what, f"{second:,.0f}/s{failed}", f"{first:,.0f}/s", second / first, target)
 
 
-def _one_memory(here: Store, there: Store, scale: float) -> list[Row]:
+def _one_memory(sqlite: Store, on_postgresql: Store, scale: float) -> list[Row]:
     each = max(50, int(1_500 * scale))
-    with _both(here, there) as served:
+    with _both(sqlite, on_postgresql) as served:
         gets = {url: _gets(store) for store, url in served}
         writes = max(50, each // 3)
         changed = writes * (_ROUNDS + 1)
@@ -112,10 +112,10 @@ def _patch(store: Store, memory_id: str) -> bytes:
     return load.request("PATCH", f"/v1/memories/{memory_id}", key=store.api_key, body=body)
 
 
-def _searches(here: Store, there: Store, scale: float) -> list[Row]:
+def _searches(sqlite: Store, on_postgresql: Store, scale: float) -> list[Row]:
     each = max(20, int(200 * scale))
-    size = f"{api.count(there):,} rows"
-    with _both(here, there) as served:
+    size = f"{api.count(on_postgresql):,} rows"
+    with _both(sqlite, on_postgresql) as served:
         kinds = {"common words": texts.common_queries(), "rare words": texts.rare_queries()}
         return [
             _compared(
@@ -129,37 +129,37 @@ def _searches(here: Store, there: Store, scale: float) -> list[Row]:
         ]
 
 
-def _row_security(stores: PostgresqlStores, store: Store, scale: float) -> list[Row]:
-    """Compare the same database with its policies switched off, and on."""
+def _row_security(databases: PostgresqlDatabases, store: Store, scale: float) -> list[Row]:
+    """Compare the same database with its policies disabled and enabled."""
     each = max(50, int(1_500 * scale))
     gets = _gets(store)
-    asked = [keyword.search(store, query) for query in texts.queries()]
+    searches = [keyword.search(store, query) for query in texts.queries()]
     rates: dict[tuple[bool, str], list[float]] = {}
     with serving(store.folder, **store.settings) as server:
         for turn in range(2 * _ROUNDS + 2):
             is_on = turn % 2 == 1
-            _switch(stores, store, is_on)
-            for what, requests, count in (("GET", gets, each), ("search", asked, max(20, each // 8))):
+            _switch_policies(databases, store, is_on)
+            for what, requests, count in (("GET", gets, each), ("search", searches, max(20, each // 8))):
                 rate = load.run(server.url, requests, count=count, connections=_CONNECTIONS).per_second
                 rates.setdefault((is_on, what), []).extend([rate] if turn > 1 else [])
-    with_walls, without = (
+    secured, without = (
         {what: sorted(rates[is_on, what])[_ROUNDS // 2] for what in ("GET", "search")} for is_on in (True, False)
     )
     targets = {"GET": "≥ 0.85", "search": "≥ 0.83"}
     return [
         Row(
             f"{what} with row-level security",
-            f"{with_walls[what]:,.0f}/s",
+            f"{secured[what]:,.0f}/s",
             f"without {without[what]:,.0f}/s",
-            with_walls[what] / without[what],
+            secured[what] / without[what],
             target,
         )
         for what, target in targets.items()
     ]
 
 
-def _switch(stores: PostgresqlStores, store: Store, is_on: bool) -> None:
+def _switch_policies(databases: PostgresqlDatabases, store: Store, is_on: bool) -> None:
     verb = "ENABLE" if is_on else "DISABLE"
-    with stores.cluster.connect(database=_name(store)) as connection:
+    with databases.cluster.connect(database=_name(store)) as connection:
         for table in _ROW_SECURITY:
             connection.execute(f"ALTER TABLE {table} {verb} ROW LEVEL SECURITY".encode())

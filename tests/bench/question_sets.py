@@ -1,4 +1,4 @@
-"""Public question sets as they lie in a folder, and how well an answer does on them. Knows no server."""
+"""Public question sets in a folder, and the metrics of an answer to them. Independent of any server."""
 
 import json
 import math
@@ -11,12 +11,12 @@ from typing import Any
 DEPTH = 10
 _EARLIEST_MS = 1_700_000_000_000
 _LEFT_OUT = "adversarial"
-"""LoCoMo's fifth category: questions that have no answer."""
+"""LoCoMo's fifth category: questions without an answer."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text to store: what it says, when, and in which session of its corpus."""
+    """A text to store, with its time (epoch ms) and its session in the corpus."""
 
     id: str
     text: str
@@ -34,7 +34,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents that are searched together. `set_name` is the set they count for."""
+    """Documents that are searched together. `set_name` is the set that they belong to."""
 
     set_name: str
     documents: Sequence[Document]
@@ -52,11 +52,11 @@ def read(folder: Path) -> list[Corpus]:
 
 
 def _corpus(name: str, corpus: dict[str, Any], *, is_only: bool) -> Corpus:
-    # the conversations of LoCoMo are one set, the languages of XQuAD are several
+    # The conversations of LoCoMo are one set; the languages of XQuAD are several.
     is_conversation = any("session" in document for document in corpus["documents"])
     return Corpus(
         name if is_only or is_conversation else f"{name} {corpus['id']}",
-        [_document(document, place) for place, document in enumerate(corpus["documents"])],
+        [_document(document, index) for index, document in enumerate(corpus["documents"])],
         [
             Question(question["text"], frozenset(question["relevant"]))
             for question in corpus["queries"]
@@ -65,24 +65,24 @@ def _corpus(name: str, corpus: dict[str, Any], *, is_only: bool) -> Corpus:
     )
 
 
-def _document(document: dict[str, Any], place: int) -> Document:
-    said = f"{document['speaker']}: {document['text']}" if "speaker" in document else document["text"]
+def _document(document: dict[str, Any], index: int) -> Document:
+    text = f"{document['speaker']}: {document['text']}" if "speaker" in document else document["text"]
     session = document.get("session")
     began_ms = _epoch_ms(document["at"]) if "at" in document else _EARLIEST_MS
-    return Document(document["id"], said, None if session is None else str(session), began_ms + place)
+    return Document(document["id"], text, None if session is None else str(session), began_ms + index)
 
 
 def _epoch_ms(at: str) -> int:
-    """Read a time of LoCoMo's: `1:56 pm on 8 May, 2023`."""
+    """Parse a time as LoCoMo writes it: `1:56 pm on 8 May, 2023`."""
     return round(datetime.strptime(at, "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC).timestamp() * 1_000)
 
 
-def ndcg(found: Sequence[str], relevant: Collection[str]) -> float:
+def ndcg(results: Sequence[str], relevant: Collection[str]) -> float:
     """Return nDCG@10 with binary relevance (Järvelin and Kekäläinen, 2002)."""
-    gain = sum(1 / math.log2(place + 2) for place, each in enumerate(found[:DEPTH]) if each in relevant)
-    return gain / sum(1 / math.log2(place + 2) for place in range(min(DEPTH, len(relevant))))
+    gain = sum(1 / math.log2(rank + 2) for rank, each in enumerate(results[:DEPTH]) if each in relevant)
+    return gain / sum(1 / math.log2(rank + 2) for rank in range(min(DEPTH, len(relevant))))
 
 
-def recall(found: Sequence[str], relevant: Collection[str]) -> float:
+def recall(results: Sequence[str], relevant: Collection[str]) -> float:
     """Return recall@10."""
-    return len(set(found[:DEPTH]) & set(relevant)) / len(relevant)
+    return len(set(results[:DEPTH]) & set(relevant)) / len(relevant)

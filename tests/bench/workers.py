@@ -1,4 +1,4 @@
-"""Two worker processes against one, on the same database: what a second core is worth."""
+"""Two worker processes compared with one, on the same database: the gain from a second core."""
 
 import os
 import statistics
@@ -28,7 +28,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def run(scale: float) -> list[Row]:
-    """Measure at `scale`; 1.0 is the size that the targets are stated for."""
+    """Measure at `scale`; the targets are stated for 1.0."""
     requests = max(200, int(3_000 * scale))
     with tempfile.TemporaryDirectory() as folder:
         store = filled(Path(folder) / "data", max(50, int(1_000 * scale)))
@@ -40,15 +40,15 @@ def run(scale: float) -> list[Row]:
             for _ in range(_ROUNDS):
                 rounds.append((_round(one, gets, requests), _round(two, gets, requests)))
                 loops.append(_loops(2) / _loops(1))
-    nothing_shared = Row("  two empty loops, meanwhile", "two", "one", statistics.median(loops), "–")
-    return [*_rows(rounds), nothing_shared]
+    empty_loops = Row("  two empty loops, meanwhile", "two", "one", statistics.median(loops), "–")
+    return [*_rows(rounds), empty_loops]
 
 
 @dataclass(frozen=True)
 class _Round:
-    """One run of requests; `sending` and `others` are cores that the load generator and other programs had meanwhile.
+    """One run of requests; `sending` and `others` are the cores that the load generator and other programs used.
 
-    The server cannot have those: with one worker there is a core to spare for them, with two there is none.
+    They are not available to the server: with one worker there is a core to spare for them, with two there is none.
     """
 
     per_second: float
@@ -58,20 +58,20 @@ class _Round:
 
 
 def _round(server: Running, gets: list[bytes], requests: int) -> _Round:
-    began, sending, serving, all_of_us = time.perf_counter(), time.process_time(), _used_by(server), _used_by_all()
+    started, sending, serving, used_by_all = time.perf_counter(), time.process_time(), _used_by(server), _used_by_all()
     done = load.run(server.url, gets, count=requests, connections=_CONNECTIONS)
-    seconds, sending = time.perf_counter() - began, time.process_time() - sending
-    others = _used_by_all() - all_of_us - (_used_by(server) - serving) - sending
+    seconds, sending = time.perf_counter() - started, time.process_time() - sending
+    others = _used_by_all() - used_by_all - (_used_by(server) - serving) - sending
     return _Round(done.per_second, done.failures, sending / seconds, max(0.0, others / seconds))
 
 
 def _used_by(server: Running) -> float:
-    """Return the processor seconds of a server and of the workers that it has started."""
+    """Return the CPU seconds of a server and its workers."""
     seconds = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             pid, _, rest = stat.read_text().partition(" (")
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         fields = rest.rpartition(")")[2].split()
         if server.process.pid in (int(pid), int(fields[1])):
@@ -85,7 +85,7 @@ def _used_by_all() -> float:
 
 
 def _loops(processes: int) -> float:
-    """Return how far so many empty loops come at once: what this machine has for them."""
+    """Return how many iterations parallel empty loops complete: the upper limit on this machine."""
     running = [subprocess.Popen([sys.executable, "-c", _LOOP], stdout=subprocess.PIPE) for _ in range(processes)]
     return sum(int(each.communicate()[0]) for each in running)
 

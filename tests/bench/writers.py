@@ -1,4 +1,4 @@
-"""A crowd of writers in a process of its own: python -m tests.bench.writers URL KEY PROJECT CONNECTIONS COUNT."""
+"""Concurrent writers in a separate process: python -m tests.bench.writers URL KEY PROJECT CONNECTIONS COUNT."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from tests.bench import load, texts
 
 
 def main() -> None:
-    """Store `COUNT` different memories over so many connections at once, without a pause."""
+    """Store `COUNT` different memories over `CONNECTIONS` connections at once, without pausing."""
     url, key, project_id, connections, count = sys.argv[1:]
     items = texts.memories(int(count), seed=4)
     posts = (
