@@ -1,18 +1,18 @@
-"""What can go wrong, in the domain's words. Knows no HTTP; every text here is safe to show to the caller.
+"""What can go wrong, in the terms of the domain. Knows no HTTP; every text here is safe to show to the client.
 
 AppError
-├── Invalid               the input is not of the documented form
-├── Unauthenticated       no usable credential
-├── Forbidden             a good credential without the right
-├── NotFound              no such thing for this caller
-├── Conflict              a unique value is taken, or the state does not allow it
+├── Invalid                     the input does not have the documented form
+├── Unauthenticated             no usable credential
+├── Forbidden                   a valid credential without the permission
+├── NotFound                    does not exist, as far as this caller may know
+├── Conflict                    a unique value is taken, or the state does not allow the change
 │   └── IdempotencyMismatch
-├── PreconditionFailed    somebody else changed it first
+├── PreconditionFailed          it has been changed since it was read
 ├── RateLimited
 ├── QuotaExceeded
-└── Unavailable           the database cannot answer now
-    ├── ConnectionLost    … any more: what was asked may have been done, or not
-    └── NothingDone       … and has done nothing of what was asked
+└── Unavailable                 the database cannot answer now
+    ├── DatabaseConnectionLost  … and may have done the work or not
+    └── NothingDone             … and has done none of the work
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One fault of an input: `path` names the field (`body.limit`), `message` says what is allowed."""
+    """One fault of an input: `path` names the field (`body.limit`), `message` says what is wrong with it."""
 
     path: str
     message: str
 
 
 class AppError(Exception):
-    """An expected failure. Its text may be shown to the caller."""
+    """An expected failure. Its text may be shown to the client."""
 
 
 class Invalid(AppError):
-    """The input is not of the documented form; `issues` names each field at fault."""
+    """The input does not have the documented form; `issues` names each wrong field."""
 
     def __init__(self, message: str, *issues: Issue) -> None:
         super().__init__(message)
@@ -39,23 +39,23 @@ class Invalid(AppError):
 
     @classmethod
     def field(cls, path: str, message: str) -> "Invalid":
-        """Return the error for one field at fault."""
+        """Return the error for one wrong field."""
         return cls(f"{path}: {message}", Issue(path, message))
 
 
 class Unauthenticated(AppError):
-    """There is no usable credential: none, malformed, unknown, expired or revoked. The caller is not told which."""
+    """No usable credential: missing, malformed, unknown, expired or revoked. The client does not learn which."""
 
-    def __init__(self, message: str = "A valid API key or access token is needed.") -> None:
+    def __init__(self, message: str = "A valid API key or access token is required.") -> None:
         super().__init__(message)
 
 
 class Forbidden(AppError):
-    """The credential is good, and does not allow this."""
+    """The credential is valid, but does not allow this."""
 
 
 class NotFound(AppError):
-    """There is no such thing for this caller: what belongs to others reads exactly the same."""
+    """There is no such thing, or it belongs to somebody else: both read exactly the same."""
 
     def __init__(self, noun: str) -> None:
         super().__init__(f"There is no such {noun}.")
@@ -66,15 +66,15 @@ class Conflict(AppError):
 
 
 class IdempotencyMismatch(Conflict):
-    """The Idempotency-Key was used for another request, or that request is still in flight."""
+    """The Idempotency-Key was used for another request, or that request is still in progress."""
 
 
 class PreconditionFailed(AppError):
-    """The resource is no longer the one that If-Match names."""
+    """The resource has changed since the version that If-Match names."""
 
 
 class RateLimited(AppError):
-    """Too many requests with this key; `retry_after_seconds` says when to come back."""
+    """Too many requests with this key; retry after `retry_after_seconds`."""
 
     def __init__(self, message: str, *, retry_after_seconds: int) -> None:
         super().__init__(message)
@@ -82,20 +82,20 @@ class RateLimited(AppError):
 
 
 class QuotaExceeded(AppError):
-    """The monthly allowance of this key is used up."""
+    """The monthly quota of this key is used up."""
 
 
 class Unavailable(AppError):
-    """The database cannot answer at the moment; asking again in `retry_after_seconds` makes sense."""
+    """The database cannot answer at the moment; retry after `retry_after_seconds`."""
 
     def __init__(self, message: str, *, retry_after_seconds: int = 1) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
 
 
-class ConnectionLost(Unavailable):
-    """The database went away in the middle: reading may be tried again, of writing nobody knows whether it was done."""
+class DatabaseConnectionLost(Unavailable):
+    """The connection broke during the work: a read can be retried, but nobody knows whether a write was committed."""
 
 
 class NothingDone(Unavailable):
-    """The database undid, or never began, what was asked: it may be tried again at once."""
+    """The work was rolled back, or never began: it can be retried at once."""

@@ -1,12 +1,14 @@
 """Database: read() sees one snapshot, write() takes turns and commits on leaving. The engines do the work."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, make_url
 
-from app.store.engines import Dialect, Engines
+from app.store.engines import Dialect, Engines, pipelining
 from app.store.engines.postgresql import PostgresqlEngines
 from app.store.engines.sqlite import SqliteEngines
 
@@ -29,6 +31,7 @@ class Database:
         self.url = url
         self.dialect: Dialect = dialect_of(url)
         self._engines = _engines(url, readers, writers)
+        self._final_check: Callable[[], None] | None = None
 
     @property
     def path(self) -> Path:
@@ -37,11 +40,11 @@ class Database:
 
     def read(self) -> AbstractContextManager[Connection]:
         """Yield a connection that sees one snapshot and cannot write. Never waits for writers."""
-        return self._engines.read()
+        return self._checked(self._engines.read())
 
     def read_one(self) -> AbstractContextManager[Connection]:
         """Yield a connection for one prepared statement, which sees one snapshot: the cheapest way to read a row."""
-        return self._engines.read_one()
+        return self._checked(self._engines.read_one())
 
     def write(self, *, exclusive: bool = True) -> AbstractContextManager[Connection]:
         """Yield a connection whose turn it is to write; commit on leaving, roll back on any exception.
@@ -49,7 +52,7 @@ class Database:
         On PostgreSQL the turn is taken by the first statement, and a connection that is lost before COMMIT is sent
         raises NothingDone. `exclusive=False` is for work that locks its own rows, and so need not take turns there.
         """
-        return self._engines.write(exclusive=exclusive)
+        return self._checked(self._engines.write(exclusive=exclusive))
 
     def insert(self, *lock_names: str) -> AbstractContextManager[Connection]:
         """Yield a connection that only inserts rows; commit on leaving, roll back on any exception.
@@ -58,7 +61,7 @@ class Database:
         do not change. Raises NothingDone when a concurrent insert added the same row. Inserts with a name in
         `lock_names` in common run one at a time.
         """
-        return self._engines.insert(lock_names)
+        return self._checked(self._engines.insert(lock_names))
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Exclude all other writers, in every process, where writers exclude each other at all."""
@@ -68,9 +71,29 @@ class Database:
         """Hold a named lock across all processes; with `wait=False`, yield False when another process holds it."""
         return self._engines.advisory_lock(name, wait=wait)
 
+    def with_final_check(self, check: Callable[[], None]) -> "Database":
+        """Return this database with a check at the end of every transaction, before it commits.
+
+        When the check raises, the transaction is rolled back. An error of the transaction itself comes first.
+        """
+        checked = copy(self)
+        checked._final_check = check
+        return checked
+
     def close(self) -> None:
         """Close every connection."""
         self._engines.close()
+
+    def _checked(self, transaction: AbstractContextManager[Connection]) -> AbstractContextManager[Connection]:
+        return transaction if self._final_check is None else _run_check(transaction, self._final_check)
+
+
+@contextmanager
+def _run_check(transaction: AbstractContextManager[Connection], check: Callable[[], None]) -> Iterator[Connection]:
+    with transaction as connection:
+        yield connection
+        pipelining.flush(connection)  # the errors of queued statements come first
+        check()
 
 
 def path_of(url: str) -> Path:

@@ -42,7 +42,7 @@ def test_the_index_is_vacuumed_once_a_day(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """While searches go on by words, and by meaning again afterwards; a day is run once."""
-    monkeypatch.setattr(main, "DAILY_LOOK_EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(main, "DAILY_CHECK_INTERVAL_SECONDS", 0.2)
     server = start_server(vectors="embedded")
     team = make_tenant(server, "a")
     with team.http as http:

@@ -1,4 +1,4 @@
-"""ApiRequest: what a handler has at hand: the caller, the database, and a body that was decoded strictly."""
+"""ApiRequest: what a handler has at hand: the caller, the database, and a strictly decoded body."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,9 +7,12 @@ from typing import Any, Final
 from litestar import Request
 from litestar.datastructures import State
 
-from app.api.http.authentication import Authentication
-from app.api.http.rate_limiting import OVER_QUOTA, Metering, UsedUp
-from app.api.http.thread_pools import Workers
+from app.api.http import monthly_quota
+from app.api.http.authentication import Authenticator
+from app.api.http.monthly_quota import MonthlyQuota
+from app.api.http.rate_limiting import RateLimiter
+from app.api.http.request_recorder import RequestRecorder
+from app.api.http.thread_pools import ThreadPools
 from app.caller import Caller
 from app.errors import Unauthenticated
 from app.services.memories.llm_chunker import Chunker
@@ -19,17 +22,19 @@ from app.services.shared import strict_json
 from app.store.database import Database
 from app.vectors.index import Index, VectorState
 
-PARTS: Final = "parts"
+APP_STATE: Final = "app_state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What main.py joined, as far as handlers need it. `last_used` gathers stamps until they are flushed."""
+class AppState:
+    """What main.py assembled for the handlers. `last_used` buffers timestamps of keys until they are stored."""
 
     database: Database
-    workers: Workers
-    authentication: Authentication
-    metering: Metering
+    thread_pools: ThreadPools
+    authenticator: Authenticator
+    rate_limiter: RateLimiter | None
+    monthly_quota: MonthlyQuota | None
+    recorder: RequestRecorder
     readiness: Readiness
     search: SearchEngine
     auth_mode: str
@@ -39,41 +44,40 @@ class Parts:
     openapi_json: bytes
     vectors: Index | None
     chunker: Chunker | None
-    tallies: Path | None
+    metrics_dir: Path | None
     last_used: dict[str, int] = field(default_factory=dict)
 
     def vector_state(self) -> VectorState:
-        """Say where the vector index stands, without waiting for it."""
+        """Return the state of the vector index, without waiting for it."""
         return "off" if self.vectors is None else self.vectors.state
 
 
 class ApiRequest(Request[Any, Any, State]):
-    """A request to /v1. `raw_body` holds the bytes of a body once it was decoded."""
+    """A request to /v1. `raw_body` holds the bytes of the body once it has been decoded."""
 
     raw_body: bytes = b""
 
     @property
-    def parts(self) -> Parts:
-        """The parts of this server."""
-        parts: Parts = self.app.state[PARTS]
-        return parts
+    def app_state(self) -> AppState:
+        """The state that all requests share."""
+        app_state: AppState = self.app.state[APP_STATE]
+        return app_state
 
     @property
     def database(self) -> Database:
-        """The database, for a visible `with request.database.read()` or `.write()`; it refuses a key over its quota."""
-        whole = self.parts.database
-        return UsedUp(whole) if self.scope["state"].get(OVER_QUOTA) else whole
+        """The database, for a visible `with request.database.read()`. Enforces the monthly quota before each commit."""
+        return monthly_quota.enforce(self.app_state.database, self.scope)
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The authenticated caller. Raises Unauthenticated on a public route."""
         caller = self.scope.get("auth")
         if not isinstance(caller, Caller):
             raise Unauthenticated
         return caller
 
     async def json(self) -> Any:
-        """Return the body as the type of `data`, with its limits; Litestar's own conversion would take "10" for 10."""
+        """Return the body as the type of `data`, with its limits; Litestar itself would accept "10" for 10."""
         self.raw_body = await self.body()
-        wanted = self.route_handler.parsed_data_field
-        return strict_json.decode(self.raw_body, Any if wanted is None else wanted.raw)
+        data_field = self.route_handler.parsed_data_field
+        return strict_json.decode(self.raw_body, Any if data_field is None else data_field.raw)

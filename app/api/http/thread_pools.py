@@ -1,6 +1,6 @@
-"""Reads, searches and writes wait in queues of their own, so that a hundred writers never starve a reader.
+"""Threads for handlers. Reads, searches and writes have separate queues, so that many writers never starve a reader.
 
-The pools are our own because each request passes through one twice: a hop through concurrent.futures costs 14 µs of
+The pools are our own because every request passes through one twice: a hop through concurrent.futures costs 14 µs of
 CPU here, this one 4.
 """
 
@@ -14,53 +14,53 @@ from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from app.errors import ConnectionLost, NothingDone, Unavailable
+from app.errors import DatabaseConnectionLost, NothingDone, Unavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 QUEUE_TIMEOUT_SECONDS: Final = 10.0
-_CUT_OFF: Final = (ConnectionLost, NothingDone)
-_PAUSES_SECONDS: Final = (0.02, 0.1)
-"""Before each other attempt. Only what was cut off is tried again: while the database is away, all fail at once."""
+_INTERRUPTED: Final = (DatabaseConnectionLost, NothingDone)
+"""What a read is retried after. Other outages are not retried: while the database is down, requests fail at once."""
+_RETRY_DELAYS_SECONDS: Final = (0.02, 0.1)
 
 
-class Workers:
-    """The threads in which handlers run. Database connections are as many as there are threads."""
+class ThreadPools:
+    """The threads in which handlers run. Each thread that uses the database has a connection of its own."""
 
     def __init__(self, *, readers: int = 3, searchers: int = 2, writers: int = 1) -> None:
-        """Start the pools; SQLite has one writer anyway, and a queue is first come, first served.
+        """Start the pools. The defaults are for SQLite, which has a single writer anyway; its queue is fair.
 
-        Few threads fight less for the interpreter: GET 3,300/s with 3 readers, 2,900 with 8; keyword search 137/s with
-        2 searchers, 107 with 4. A search may wait for the vector index, and nobody else should wait behind it.
+        Fewer threads compete less for the GIL: GET reaches 3,300/s with 3 readers and 2,900 with 8; keyword search
+        137/s with 2 searchers and 107 with 4. A search may wait for the vector index, and must not block other reads.
         """
         self._readers = _Pool(readers, "read")
         self._searchers = _Pool(searchers, "search")
         self._writers = _Pool(writers, "write")
 
     @classmethod
-    def far_away(cls, *, readers: int, writers: int) -> Self:
-        """Return pools for a database in another process, with so many connections.
+    def for_remote_database(cls, *, readers: int, writers: int) -> Self:
+        """Return pools for a database in another process, with this many connections.
 
-        There threads wait without the interpreter: GET 1,770/s with 5 readers, 1,640 with 3. Two connections are the
-        searchers', one is for what the server does by itself.
+        There, threads wait without holding the GIL: GET reaches 1,770/s with 5 readers and 1,640 with 3. Two of the
+        connections are for searchers, and one is for background tasks.
         """
         return cls(readers=max(1, min(5, readers - 3)), writers=writers)
 
     async def read(self, call: Callable[[], T]) -> T:
-        """Run a call that only reads, and not for long."""
+        """Run a short call that only reads. Raises Unavailable when no thread is free in time."""
         return await self._readers.run(call)
 
     async def search(self, call: Callable[[], T]) -> T:
-        """Run a call that reads much, or waits for the vector index."""
+        """Run a long read, or a wait for the vector index. Raises Unavailable when no thread is free in time."""
         return await self._searchers.run(call)
 
     async def write(self, call: Callable[[], T]) -> T:
-        """Run a call that writes."""
+        """Run a call that writes. Raises Unavailable when no thread is free in time."""
         return await self._writers.run(call)
 
     def close(self, *, grace_seconds: float = 2.0) -> None:
-        """Finish what was asked for, then end the threads; what takes longer ends with the process, unacknowledged."""
+        """Finish the queued calls and stop the threads; what exceeds the grace period ends with the process."""
         deadline = time.monotonic() + grace_seconds
         self._readers.close(deadline)
         self._searchers.close(deadline)
@@ -68,7 +68,7 @@ class Workers:
 
 
 class _Job:
-    """A call that waits for a thread. Whoever takes it, a thread or the time limit, does so once."""
+    """A call that waits for a thread. Either a thread or the time limit takes it, never both."""
 
     __slots__ = ("_calls", "_context", "_future", "_loop")
 
@@ -79,30 +79,30 @@ class _Job:
         self._future = future
 
     def run(self) -> None:
-        """Call it in this thread, unless it has expired, and hand the outcome to the event loop."""
+        """Make the call in this thread, unless it has expired, and hand the outcome to the event loop."""
         try:
             call = self._calls.pop()
         except IndexError:
             return
         try:
             result = self._context.run(call)
-        except BaseException as failure:  # noqa: BLE001 - whatever it is, the one who waits must learn of it
+        except BaseException as failure:  # noqa: BLE001 - the waiting request must learn of any failure
             self._hand_over(None, failure)
         else:
             self._hand_over(result, None)
 
     def _hand_over(self, result: Any, failure: BaseException | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: the server has ended, and nobody waits any more
-            self._loop.call_soon_threadsafe(self._settle, result, failure)
+        with suppress(RuntimeError):  # the loop is closed: the server has stopped, and no request waits any more
+            self._loop.call_soon_threadsafe(self._resolve, result, failure)
 
     def expire(self) -> None:
-        """Give up waiting; what has begun is never cut off."""
+        """Stop waiting for a thread; a call that has begun is never interrupted."""
         if self._calls:
             self._calls.clear()
-            self._settle(None, Unavailable("The server is too busy."))
+            self._resolve(None, Unavailable("The server is too busy."))
 
-    def _settle(self, result: Any, failure: BaseException | None) -> None:
-        if self._future.done():  # the client has gone
+    def _resolve(self, result: Any, failure: BaseException | None) -> None:
+        if self._future.done():  # the client has disconnected
             return
         if failure is None:
             self._future.set_result(result)
@@ -122,7 +122,7 @@ class _Pool:
             thread.start()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run a call in one of the threads; Unavailable when none is free in time."""
+        """Run a call in one of the threads. Raises Unavailable when none is free in time."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         job = _Job(call, loop, future)
@@ -144,56 +144,57 @@ class _Pool:
             job.run()
 
 
-def patient(call: Callable[[], T], *, again_after: tuple[type[Unavailable], ...] = _CUT_OFF) -> Callable[[], T]:
-    """Return a call that tries again, a few times, where that can do no harm; what only reads does none at all.
+def retrying(call: Callable[[], T], *, retry_on: tuple[type[Unavailable], ...] = _INTERRUPTED) -> Callable[[], T]:
+    """Return a call that retries a few times after these errors.
 
-    A call that writes must be one transaction: nothing of it may stand when it begins anew.
+    The default is for calls that only read. A call that writes must be a single transaction, and may be retried only
+    on NothingDone: nothing of an earlier attempt may be left when it starts again.
     """
 
-    def trying() -> T:
-        for pause_seconds in _PAUSES_SECONDS:
+    def attempt() -> T:
+        for delay_seconds in _RETRY_DELAYS_SECONDS:
             try:
                 return call()
-            except again_after:
-                time.sleep(pause_seconds)
+            except retry_on:
+                time.sleep(delay_seconds)
         return call()
 
-    return trying
+    return attempt
 
 
 def reading(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a synchronous handler, which takes the `request` by name, among the readers."""
-    return _in_thread(handler, Workers.read, _CUT_OFF)
+    """Run a synchronous handler with a `request` keyword argument in a reader thread."""
+    return _in_thread(handler, ThreadPools.read, _INTERRUPTED)
 
 
 def searching(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a synchronous handler, which takes the `request` by name, among the searchers."""
-    return _in_thread(handler, Workers.search, _CUT_OFF)
+    """Run a synchronous handler with a `request` keyword argument in a searcher thread."""
+    return _in_thread(handler, ThreadPools.search, _INTERRUPTED)
 
 
 def writing(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a synchronous handler of one transaction, which takes the `request` by name, among the writers."""
-    return _in_thread(handler, Workers.write, (NothingDone,))
+    """Run a synchronous handler of one transaction, with a `request` keyword argument, in a writer thread."""
+    return _in_thread(handler, ThreadPools.write, (NothingDone,))
 
 
 def writing_in_slices(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a handler of many transactions where it keeps no writer waiting; what it has done stands."""
-    return _in_thread(handler, Workers.read, ())
+    """Run a handler of many transactions in a reader thread, where it blocks no writer. Never retried."""
+    return _in_thread(handler, ThreadPools.read, ())
 
 
 def _in_thread(
     handler: Callable[P, T],
-    run: Callable[[Workers, Callable[[], T]], Awaitable[T]],
-    again_after: tuple[type[Unavailable], ...],
+    run: Callable[[ThreadPools, Callable[[], T]], Awaitable[T]],
+    retry_on: tuple[type[Unavailable], ...],
 ) -> Callable[P, Awaitable[T]]:
     @wraps(handler)
     async def in_thread(*args: P.args, **kwargs: P.kwargs) -> T:
-        call = patient(partial(handler, *args, **kwargs), again_after=again_after)
-        return await run(_workers(kwargs), call)
+        call = retrying(partial(handler, *args, **kwargs), retry_on=retry_on)
+        return await run(_thread_pools(kwargs), call)
 
     return in_thread
 
 
-def _workers(arguments: dict[str, Any]) -> Workers:
-    workers: Workers = arguments["request"].parts.workers
-    return workers
+def _thread_pools(arguments: dict[str, Any]) -> ThreadPools:
+    thread_pools: ThreadPools = arguments["request"].app_state.thread_pools
+    return thread_pools

@@ -1,9 +1,9 @@
-"""Which web pages may call this server from a browser: none, unless the operator names their origins."""
+"""Which web pages may call this server from a browser: none, unless the operator lists their origins."""
 
 from litestar.config.cors import CORSConfig
 
-_SENT = ["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "X-Api-Key", "X-Request-Id"]
-_SHOWN = [
+_REQUEST_HEADERS = ["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "X-Api-Key", "X-Request-Id"]
+_RESPONSE_HEADERS = [
     "ETag",
     "Idempotent-Replayed",
     "Location",
@@ -15,16 +15,16 @@ _SHOWN = [
 ]
 
 
-def allowed_from(origins: list[str]) -> CORSConfig | None:
-    """Return the CORS rules for these origins; None, which sends no CORS header at all, when there are none.
+def cors_config(origins: list[str]) -> CORSConfig | None:
+    """Return the CORS rules for these origins; None, which sends no CORS headers at all, when there are none.
 
-    Credentials of the browser are never asked for: a key is sent by the page itself.
+    The browser's own credentials are never allowed: a page sends its API key itself.
     """
     if not origins:
         return None
     return CORSConfig(
         allow_origins=origins,
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=_SENT,
-        expose_headers=_SHOWN,
+        allow_headers=_REQUEST_HEADERS,
+        expose_headers=_RESPONSE_HEADERS,
     )

@@ -4,8 +4,10 @@ import time
 from typing import Final
 
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 from prometheus_client import Counter, Gauge, Histogram
+
+from app.api.middleware.response_status import on_status
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REQUESTS: Final = Counter("cmem_requests", "Requests by route and status.", ("method", "path", "status"))
@@ -20,42 +22,34 @@ _IN_PROGRESS: Final = Gauge(
 )
 
 
-def counted(app: ASGIApp) -> ASGIApp:
-    """Return `app` with its requests counted.
+def count_requests(app: ASGIApp) -> ASGIApp:
+    """Return `app` with its requests counted, by the path of the route: ids must not become series of their own.
 
-    Outside of Litestar, whose own middleware for this takes what another middleware refuses for a 200. Paths are those
-    of the routes: an id in a path must not become a series of its own.
+    Wraps Litestar from outside, because its own middleware counts what another middleware refuses as a 200.
     """
 
     async def count(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
             return
-        status = 500
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        statuses = [500]  # stays the last one when the app fails before it replies
         started = time.perf_counter()
         with _IN_PROGRESS.track_inprogress():
             try:
-                await app(scope, receive, noting)
+                await app(scope, receive, on_status(send, statuses.append))
             finally:
-                _note(scope, status, time.perf_counter() - started)
+                _observe(scope, statuses[-1], time.perf_counter() - started)
 
     return count
 
 
 def method_of(scope: Scope) -> str:
-    """Return a request's method; what somebody made up is `other`."""
-    asked = str(scope.get("method"))
-    return asked if asked in _METHODS else "other"
+    """Return the method of a request; `other` for a made-up one."""
+    method = str(scope.get("method"))
+    return method if method in _METHODS else "other"
 
 
-def _note(scope: Scope, status: int, seconds: float) -> None:
+def _observe(scope: Scope, status: int, seconds: float) -> None:
     method = method_of(scope)
     path = scope.get("path_template") or "unmatched"
     _REQUESTS.labels(method, path, str(status)).inc()

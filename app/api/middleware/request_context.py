@@ -21,16 +21,16 @@ _SECURITY_HEADERS: Final = (
 )
 
 
-def edge(app: ASGIApp) -> ASGIApp:
-    """Return `app` with what every reply of this server has."""
+def add_request_context(app: ASGIApp) -> ASGIApp:
+    """Return `app` with what all requests and replies of this server have in common."""
 
-    async def at_the_edge(scope: Scope, receive: Receive, send: Send) -> None:
+    async def with_context(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
             await app(scope, receive, send)
             return
         await _Exchange(scope, send).run(app, receive)
 
-    return at_the_edge
+    return with_context
 
 
 class _Exchange:
@@ -44,10 +44,10 @@ class _Exchange:
         self._request_id = _request_id(scope)
 
     async def run(self, app: ASGIApp, receive: Receive) -> None:
-        """Answer HEAD as GET without its body; log when the reply is out."""
+        """Answer HEAD as GET without its body; write the log line once the reply has been sent."""
         scope = self._scope
         scope.setdefault("state", {})["request_id"] = self._request_id
-        if self._is_head:  # a copy: the server itself looks at the scope to leave the body out
+        if self._is_head:  # a copy, because uvicorn reads the method from its own scope to omit the body
             scope = {**scope, "method": "GET"}
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=self._request_id)
@@ -59,7 +59,7 @@ class _Exchange:
             _log.info(
                 "request",
                 method=self._scope["method"],
-                path=_KEY_OR_TOKEN.sub(r"\1…", scope["path"]),  # where somebody put it by mistake
+                path=_KEY_OR_TOKEN.sub(r"\1…", scope["path"]),  # a client may put its key there by mistake
                 status=self._status,
                 duration_ms=milliseconds,
             )

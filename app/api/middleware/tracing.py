@@ -1,7 +1,7 @@
-"""OpenTelemetry, for whoever has installed the extra `otel` and says by its usual variables where spans go.
+"""OpenTelemetry tracing, when the extra `otel` is installed and the standard OTEL_* variables name a collector.
 
-A span of our own and not Litestar's plugin: that one puts the whole address into the span, and with it what somebody
-asked for. A span says method, route, status and request id; never a text, a question or a credential.
+We create the spans ourselves, because Litestar's plugin records the whole URL, and with it the query string. Our spans
+have the method, route, status and request id; never the text of a memory, a search query or a credential.
 """
 
 import importlib.util
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from app.api.middleware.metrics import method_of
+from app.api.middleware.response_status import on_status
 from app.version import NAME, VERSION
 
 if TYPE_CHECKING:
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _EXPORTER: Final = "opentelemetry.exporter.otlp.proto.http"
-_CLOSING_SECONDS: Final = 2.0
-"""A collector that does not answer must not keep a server from ending in time."""
+_CLOSE_TIMEOUT_SECONDS: Final = 2.0
+"""A collector that does not respond must not delay the shutdown of the server."""
 
 
 def is_installed() -> bool:
-    """Say whether the extra is there, without loading it."""
+    """Say whether the extra is installed, without importing it."""
     try:
         return importlib.util.find_spec(_EXPORTER) is not None
     except ModuleNotFoundError:
         return False
 
 
-def begin(spans_url: str, service_name: str) -> "Tracing | None":
-    """Return what sends spans to an address; None when there is no address, or nothing that could send."""
+def start_tracing(spans_url: str, service_name: str) -> "Tracing | None":
+    """Return the tracing that sends spans to a URL; None when the URL is empty or the extra is not installed."""
     if not spans_url:
         return None
     if not is_installed():
@@ -45,10 +46,10 @@ def begin(spans_url: str, service_name: str) -> "Tracing | None":
 
 
 class Tracing:
-    """Sends one span a request, in batches, from a thread of its own. Sampling and batches follow OTEL_* as usual."""
+    """Sends one span per request, in batches, from a thread of its own. OTEL_* variables set sampling and batches."""
 
     def __init__(self, spans_url: str, service_name: str) -> None:
-        # In here: a server without spans must not spend time and memory on what makes them.
+        # imported here, because a server without tracing must not spend time and memory on it
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
@@ -61,22 +62,15 @@ class Tracing:
         self._kind = SpanKind.SERVER
         self._parents = TraceContextTextMapPropagator()
 
-    def traced(self, app: ASGIApp) -> ASGIApp:
+    def trace_requests(self, app: ASGIApp) -> ASGIApp:
         """Return `app` with a span around each request, in the trace that the client names with `traceparent`."""
 
         async def trace(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != ScopeType.HTTP:
                 await app(scope, receive, send)
                 return
-            status = 500
-
-            async def noting(message: Message) -> None:
-                nonlocal status
-                if message["type"] == "http.response.start":
-                    status = message["status"]
-                await send(message)
-
-            # What an exception says may be somebody's text: it is not recorded.
+            statuses = [500]  # stays the last one when the app fails before it replies
+            # exceptions are not recorded, because their messages may contain the text of a memory
             with self._tracer.start_as_current_span(
                 method_of(scope),
                 self._parents.extract(_headers(scope)),
@@ -85,17 +79,17 @@ class Tracing:
                 set_status_on_exception=False,
             ) as span:
                 try:
-                    await app(scope, receive, noting)
+                    await app(scope, receive, on_status(send, statuses.append))
                 finally:
-                    _describe(span, scope, status)
+                    _describe(span, scope, statuses[-1])
 
         return trace
 
     def close(self) -> None:
-        """Send what waits, if that is done in time."""
+        """Send the pending spans, unless that takes too long."""
         closing = threading.Thread(target=self._provider.shutdown, name="tracing-close", daemon=True)
         closing.start()
-        closing.join(_CLOSING_SECONDS)
+        closing.join(_CLOSE_TIMEOUT_SECONDS)
 
 
 def _describe(span: "Span", scope: Scope, status: int) -> None:
@@ -121,9 +115,9 @@ def _headers(scope: Scope) -> dict[str, Any]:
 
 
 def _resource(service_name: str) -> "Resource":
-    """Return who we are: OTEL_SERVICE_NAME before what OTEL_RESOURCE_ATTRIBUTES says, before our own name."""
+    """Return the resource of our spans: OTEL_SERVICE_NAME overrides OTEL_RESOURCE_ATTRIBUTES, and that our own name."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
 
-    ours = Resource({"service.name": NAME, "service.version": VERSION})
-    named = Resource({"service.name": service_name} if service_name else {})
-    return ours.merge(OTELResourceDetector().detect()).merge(named)
+    default = Resource({"service.name": NAME, "service.version": VERSION})
+    configured = Resource({"service.name": service_name} if service_name else {})
+    return default.merge(OTELResourceDetector().detect()).merge(configured)

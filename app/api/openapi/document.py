@@ -52,9 +52,9 @@ def document(app: Litestar) -> dict[str, Any]:
             operations = schema["paths"][route.path_format]
             for method, operation in operations.items():
                 handler, _ = route.route_handler_map[method.upper()]
-                operations[method] = _completed(operation, handler, components)
-            paths[_camel(route.path_format)] = operations
-    used = set(_reachable([*paths.values(), *parts.ERRORS.values()], components))
+                operations[method] = _complete_operation(operation, handler, components)
+            paths[_to_camel(route.path_format)] = operations
+    used = set(_referenced_components([*paths.values(), *parts.ERRORS.values()], components))
     return {
         "openapi": "3.1.0",
         "info": schema["info"],
@@ -71,7 +71,7 @@ def document(app: Litestar) -> dict[str, Any]:
 
 
 def _components() -> dict[str, Any]:
-    _, components = msgspec.json.schema_components(_structs(Wire, LenientWire), ref_template=_REF)
+    _, components = msgspec.json.schema_components(_all_subclasses(Wire, LenientWire), ref_template=_REF)
     for component in components.values():
         _clarify(component)
     for component in components.values():
@@ -79,9 +79,9 @@ def _components() -> dict[str, Any]:
     return components
 
 
-def _structs(*bases: Any) -> list[type]:
+def _all_subclasses(*bases: Any) -> list[type]:
     direct = [struct for base in bases for struct in base.__subclasses__()]
-    return [*direct, *_structs(*direct)] if direct else []
+    return [*direct, *_all_subclasses(*direct)] if direct else []
 
 
 def _clarify(schema: Any) -> None:
@@ -116,7 +116,7 @@ def _json(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _reachable(node: Any, components: dict[str, Any], seen: set[str] | None = None) -> Iterator[str]:
+def _referenced_components(node: Any, components: dict[str, Any], seen: set[str] | None = None) -> Iterator[str]:
     """Yield the components that a node refers to, directly or through others."""
     seen = set() if seen is None else seen
     if isinstance(node, dict):
@@ -124,14 +124,16 @@ def _reachable(node: Any, components: dict[str, Any], seen: set[str] | None = No
         if name in components and name not in seen:
             seen.add(name)
             yield name
-            yield from _reachable(components[name], components, seen)
+            yield from _referenced_components(components[name], components, seen)
         node = list(node.values())
     if isinstance(node, list):
         for each in node:
-            yield from _reachable(each, components, seen)
+            yield from _referenced_components(each, components, seen)
 
 
-def _completed(operation: dict[str, Any], handler: HTTPRouteHandler, components: dict[str, Any]) -> dict[str, Any]:
+def _complete_operation(
+    operation: dict[str, Any], handler: HTTPRouteHandler, components: dict[str, Any]
+) -> dict[str, Any]:
     """Return an operation in reading order, with everything that a client needs to know."""
     summary, opt = _SENTENCE_END.split(operation["description"] + " ")[0], handler.opt
     complete = {
@@ -139,7 +141,7 @@ def _completed(operation: dict[str, Any], handler: HTTPRouteHandler, components:
         "tags": operation["tags"],
         "summary": summary.rstrip("."),
         "description": operation["description"],
-        "parameters": [_parameter(each) for each in operation.get("parameters", ())],
+        "parameters": [_complete_parameter(each) for each in operation.get("parameters", ())],
         "requestBody": _request_body(operation, handler, components),
         "responses": _responses(operation, handler),
         "security": [] if opt.get("public") else parts.security(opt.get("scope")),
@@ -169,7 +171,7 @@ def _request_body(
     return {"required": not body.is_optional, "content": {"application/json": content}}
 
 
-def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+def _complete_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     """Return a parameter without null, which no query can express, and with integer limits for integers."""
     schema = dict(parameter["schema"])
     schema.pop("description", None)
@@ -177,7 +179,7 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     schema.update(alternatives[0] if alternatives else {})
     whole = {key: int(schema[key]) for key in ("minimum", "maximum") if key in schema}
     schema.update(whole if schema.get("type") == "integer" else {})
-    name = _camel(parameter["name"])
+    name = _to_camel(parameter["name"])
     return {
         "name": name,
         "in": parameter["in"],
@@ -205,7 +207,7 @@ def _responses(operation: dict[str, Any], handler: HTTPRouteHandler) -> dict[str
     return {str(status): responses[status] for status in sorted(responses)}
 
 
-def _camel(path: str) -> str:
+def _to_camel(path: str) -> str:
     return _SNAKE.sub(lambda match: match.group(1).upper(), path)
 
 
@@ -236,7 +238,7 @@ _ONLY_THIS_HOST: Final = (
 @get("/openapi.json", operation_id="getOpenapi", public=True, include_in_schema=False)
 async def get_openapi(request: ApiRequest) -> Response[bytes]:
     """Return the OpenAPI document."""
-    return Response(request.parts.openapi_json, media_type=MediaType.JSON)
+    return Response(request.app_state.openapi_json, media_type=MediaType.JSON)
 
 
 @get("/docs", operation_id="getDocs", public=True, include_in_schema=False)

@@ -8,7 +8,7 @@ from litestar.params import QueryParameter
 
 from app.api.http.parameters import Cursor, Limit, ProjectId, epoch_ms
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Wire, view_of
+from app.api.http.schemas import Wire, to_view
 from app.caller import AUDIT_READ
 from app.services.audit import entries
 from app.services.projects import projects
@@ -73,8 +73,8 @@ async def list_audit(
         after=epoch_ms("after", after),
         before=epoch_ms("before", before),
     )
-    await request.parts.metering.tell(request.parts.workers)
-    return await request.parts.workers.read(partial(_list, request, filters, limit, cursor))
+    await request.app_state.recorder.flush()
+    return await request.app_state.thread_pools.read(partial(_list, request, filters, limit, cursor))
 
 
 def _list(request: ApiRequest, filters: entries.AuditFilters, limit: int, cursor: str | None) -> AuditPage:
@@ -82,7 +82,7 @@ def _list(request: ApiRequest, filters: entries.AuditFilters, limit: int, cursor
         if filters.project_id is not None:
             projects.require(connection, request.caller, filters.project_id)
         page = entries.list_page(connection, request.caller, filters, limit=limit, cursor=cursor)
-    return AuditPage(audit=[view_of(AuditView, entry) for entry in page.rows], next_cursor=page.next_cursor)
+    return AuditPage(audit=[to_view(AuditView, entry) for entry in page.rows], next_cursor=page.next_cursor)
 
 
 router = Router("/", route_handlers=[list_audit], tags=["audit"])

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from app.api.http.idempotency import Done, once
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Id, Wire, view_of
+from app.api.http.schemas import Id, Wire, to_view
 from app.api.http.thread_pools import writing
 from app.caller import Caller, Role
 from app.clock import now_ms
@@ -55,12 +55,12 @@ def create_token(request: ApiRequest, data: JSONBody[TokenRequest]) -> Response[
 
     Revoking the key also invalidates its tokens.
     """
-    ttl_seconds = data.ttl_seconds or request.parts.token_ttl_seconds
+    ttl_seconds = data.ttl_seconds or request.app_state.token_ttl_seconds
     restrictions: dict[str, Any] = {"scopes": data.scopes, "project_id": data.project_id}
 
     def act() -> Done[TokenReply]:
-        signing = request.parts.authentication.signing
-        token = tokens.issue(connection, request.caller, signing, **restrictions, ttl_seconds=ttl_seconds)
+        token_signer = request.app_state.authenticator.token_signer
+        token = tokens.issue(connection, request.caller, token_signer, **restrictions, ttl_seconds=ttl_seconds)
         reply = _reply(token.access_token, token.expires_at_epoch, token.scopes, token.project_id)
         return Done([token.id], 201, reply)
 
@@ -77,7 +77,7 @@ def create_token(request: ApiRequest, data: JSONBody[TokenRequest]) -> Response[
 @get("/auth/whoami", operation_id="whoami")
 async def whoami(request: ApiRequest) -> Whoami:
     """Return who the credential belongs to and what it permits."""
-    return view_of(Whoami, request.caller, scopes=sorted(request.caller.scopes))
+    return to_view(Whoami, request.caller, scopes=sorted(request.caller.scopes))
 
 
 router = Router("/", route_handlers=[create_token, whoami], tags=["auth"])

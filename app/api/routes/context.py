@@ -43,7 +43,7 @@ class ContextReply(Wire, frozen=True, kw_only=True):
 def get_context(request: ApiRequest, data: JSONBody[ContextRequest]) -> ContextReply:
     """Return what the memories say about a question, as text for a prompt; empty if nothing is relevant enough."""
     params = ContextParams(
-        project_ids=search.project_ids(data),
+        project_ids=search.to_project_ids(data),
         query=data.query,
         limit=data.limit,
         max_chars=data.max_chars,
@@ -51,15 +51,15 @@ def get_context(request: ApiRequest, data: JSONBody[ContextRequest]) -> ContextR
         min_score=data.min_score,
         format=data.format,
         language=data.language,
-        filters=search.filters(data),
+        filters=search.to_filters(data),
     )
-    result = context.build(request.parts.search, request.database, request.caller, params)
+    result = context.build(request.app_state.search, request.database, request.caller, params)
     return ContextReply(
         context=result.context,
         sufficient=result.sufficient,
-        memories=[search.found_memory(hit) for hit in result.hits],
+        memories=[search.to_found_memory(hit) for hit in result.hits],
         omitted=result.omitted,
-        search=search.report(result.results),
+        search=search.to_report(result.results),
     )
 
 

@@ -10,12 +10,12 @@ from msgspec import Meta
 
 from app.api.http.idempotency import Done, once
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import EpochMs, Id, Label, Text, Wire, view_of
+from app.api.http.schemas import EpochMs, Id, Label, Text, Wire, to_view
 from app.api.routes.memories import MemoryView
 from app.caller import MEMORIES_WRITE
 from app.retrieval.chunking import Chunk
 from app.services.memories import conversations, memories
-from app.services.memories.conversations import MAX_MESSAGES, MAX_TAGS, Conversation, Message, Prepared
+from app.services.memories.conversations import MAX_MESSAGES, MAX_TAGS, Conversation, Message, PreparedConversation
 from app.store.records import Memory
 
 
@@ -53,15 +53,15 @@ async def create_conversation(request: ApiRequest, data: JSONBody[ConversationCr
     "actions": {"escalate": ["escalate"]}}`; an empty list disables a rule. 409 if the rules are malformed.
     """
     # an LLM may take seconds: call it between the transactions, on a thread that no other request waits for
-    prepared = await request.parts.workers.read(partial(_prepare, request, data))
-    chunks = await asyncio.to_thread(conversations.cut, prepared, request.parts.chunker)
-    return await request.parts.workers.write(partial(_store, request, prepared, chunks))
+    prepared = await request.app_state.thread_pools.read(partial(_prepare, request, data))
+    chunks = await asyncio.to_thread(conversations.cut, prepared, request.app_state.chunker)
+    return await request.app_state.thread_pools.write(partial(_store, request, prepared, chunks))
 
 
 router = Router("/", route_handlers=[create_conversation], tags=["memories"])
 
 
-def _prepare(request: ApiRequest, data: ConversationCreate) -> Prepared:
+def _prepare(request: ApiRequest, data: ConversationCreate) -> PreparedConversation:
     conversation = Conversation(
         project_id=data.project_id,
         messages=[Message(message.role, message.content, message.occurred_at_epoch) for message in data.messages],
@@ -72,7 +72,7 @@ def _prepare(request: ApiRequest, data: ConversationCreate) -> Prepared:
         return conversations.prepare(connection, request.caller, conversation)
 
 
-def _store(request: ApiRequest, prepared: Prepared, chunks: list[Chunk]) -> Response[ConversationStored]:
+def _store(request: ApiRequest, prepared: PreparedConversation, chunks: list[Chunk]) -> Response[ConversationStored]:
     def act() -> Done[ConversationStored]:
         stored = conversations.store(connection, request.caller, prepared, chunks)
         ids = [memory.id for memory in stored.memories]
@@ -80,7 +80,7 @@ def _store(request: ApiRequest, prepared: Prepared, chunks: list[Chunk]) -> Resp
 
     def recall(ids: list[str]) -> ConversationStored:
         rows = [memories.get(connection, request.caller, memory_id) for memory_id in ids]
-        existing = conversations.standing(connection, request.caller, prepared)
+        existing = conversations.find_stored(connection, request.caller, prepared)
         return _reply(rows, existing.chunks if existing else len(rows))
 
     with request.database.write() as connection:
@@ -88,4 +88,4 @@ def _store(request: ApiRequest, prepared: Prepared, chunks: list[Chunk]) -> Resp
 
 
 def _reply(stored: list[Memory], chunks: int) -> ConversationStored:
-    return ConversationStored(memories=[view_of(MemoryView, memory) for memory in stored], chunks=chunks)
+    return ConversationStored(memories=[to_view(MemoryView, memory) for memory in stored], chunks=chunks)

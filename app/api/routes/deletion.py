@@ -8,7 +8,7 @@ from app.api.http.parameters import PathId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Id, Label, Wire
 from app.api.http.thread_pools import writing_in_slices
-from app.api.routes.search import FilterSet, filters, project_ids
+from app.api.routes.search import FilterSet, to_filters, to_project_ids
 from app.caller import TEAM_ADMIN
 from app.services.deletion import bulk_delete, erasure
 
@@ -43,7 +43,7 @@ def delete_memories(request: ApiRequest, data: JSONBody[MemoryDeletion]) -> Memo
     Without a project, the filters apply to the whole team.
     """
     deleted = bulk_delete.remove_matching(
-        request.database, request.caller, project_ids(data), filters(data), dry_run=data.dry_run
+        request.database, request.caller, to_project_ids(data), to_filters(data), dry_run=data.dry_run
     )
     return MemoriesDeleted(deleted=deleted, dry_run=data.dry_run)
 

@@ -74,8 +74,8 @@ async def get_health() -> Alive:
 @reading
 def get_readiness(request: ApiRequest) -> Response[Ready]:
     """Return whether requests can be served. An unavailable vector index is reported as degraded, still with 200."""
-    database, revision = request.parts.readiness.of_database()
-    vectors = request.parts.vector_state()
+    database, revision = request.app_state.readiness.of_database()
+    vectors = request.app_state.vector_state()
     is_ready = database == revision == OK
     status: Literal["ok", "degraded"] = "degraded" if vectors in ("connecting", "unavailable") else "ok"
     ready = Ready(status=status if is_ready else "unavailable", database=database, migrations=revision, vectors=vectors)
@@ -107,8 +107,8 @@ async def get_info(request: ApiRequest) -> Info:
         name=NAME,
         version=VERSION,
         runtime=_RUNTIME,
-        auth_mode=request.parts.auth_mode,
-        schema_version=request.parts.schema_version,
+        auth_mode=request.app_state.auth_mode,
+        schema_version=request.app_state.schema_version,
     )
 
 
@@ -120,7 +120,7 @@ router = Router(
 
 
 def _hook_health(request: ApiRequest) -> HookHealth:
-    state = request.parts.vector_state()
+    state = request.app_state.vector_state()
     return HookHealth(
         status="ok",
         version=VERSION,

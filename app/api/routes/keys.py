@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Id, Label, Name, Wire, changes_in
+from app.api.http.schemas import Id, Label, Name, Wire, extract_changes
 from app.api.http.thread_pools import reading, writing
 from app.caller import KEYS_WRITE, MEMORIES_READ
 from app.services.identity import credentials, keys
@@ -117,8 +117,8 @@ def list_keys(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None) -> 
 async def create_key(request: ApiRequest, data: JSONBody[KeyCreate]) -> Response[KeyMade]:
     """Create a key. 403 if it would permit anything that the caller's own key does not."""
     minted = credentials.mint()
-    secret_hash = await request.parts.authentication.hash_secret(minted.secret)
-    return await request.parts.workers.write(partial(_create, request, data, minted, secret_hash))
+    secret_hash = await request.app_state.authenticator.hash_secret(minted.secret)
+    return await request.app_state.thread_pools.write(partial(_create, request, data, minted, secret_hash))
 
 
 def _create(request: ApiRequest, data: KeyCreate, minted: PresentedKey, secret_hash: str) -> Response[KeyMade]:
@@ -128,8 +128,8 @@ def _create(request: ApiRequest, data: KeyCreate, minted: PresentedKey, secret_h
         return once(
             request,
             connection,
-            act=lambda: _done(keys.create(connection, request.caller, new, minted, secret_hash), minted),
-            recall=lambda ids: _made(keys.get(connection, request.caller, ids[0]), None),
+            act=lambda: _created(keys.create(connection, request.caller, new, minted, secret_hash), minted),
+            recall=lambda ids: _to_key_made(keys.get(connection, request.caller, ids[0]), None),
         )
 
 
@@ -146,7 +146,7 @@ def get_key(request: ApiRequest, key_id: PathId) -> KeyReply:
 def update_key(request: ApiRequest, key_id: PathId, data: JSONBody[KeyPatch]) -> KeyReply:
     """Rename or restrict a key. 403 if it would gain permissions, or has more than the caller's own key."""
     with request.database.write() as connection:
-        return _reply(keys.change(connection, request.caller, key_id, changes_in(data)))
+        return _reply(keys.change(connection, request.caller, key_id, extract_changes(data)))
 
 
 @delete("/keys/{key_id:str}", operation_id="revokeKey", scope=KEYS_WRITE, status_code=200)
@@ -162,9 +162,11 @@ def revoke_key(request: ApiRequest, key_id: PathId) -> KeyRevoked:
 async def rotate_key(request: ApiRequest, key_id: PathId, data: JSONBody[KeyRotate | None] = None) -> Response[KeyMade]:
     """Replace a key with a new one. The old key works until the overlap ends. 409 if it is no longer active."""
     minted = credentials.mint()
-    secret_hash = await request.parts.authentication.hash_secret(minted.secret)
+    secret_hash = await request.app_state.authenticator.hash_secret(minted.secret)
     overlap_seconds = data.overlap_seconds if data is not None else 0
-    return await request.parts.workers.write(partial(_rotate, request, key_id, minted, secret_hash, overlap_seconds))
+    return await request.app_state.thread_pools.write(
+        partial(_rotate, request, key_id, minted, secret_hash, overlap_seconds)
+    )
 
 
 def _rotate(
@@ -172,14 +174,14 @@ def _rotate(
 ) -> Response[KeyMade]:
     def act() -> Done[KeyMade]:
         key = keys.rotate(connection, request.caller, key_id, minted, secret_hash, overlap_seconds=overlap_seconds)
-        return _done(key, minted)
+        return _created(key, minted)
 
     with request.database.write() as connection:
         return once(
             request,
             connection,
             act=act,
-            recall=lambda ids: _made(keys.get(connection, request.caller, ids[0]), None),
+            recall=lambda ids: _to_key_made(keys.get(connection, request.caller, ids[0]), None),
         )
 
 
@@ -195,11 +197,11 @@ def _reply(key: ApiKey) -> KeyReply:
     return KeyReply(key=_view(key))
 
 
-def _done(key: ApiKey, minted: PresentedKey) -> Done[KeyMade]:
-    return Done([key.id], 201, _made(key, minted), {"Location": f"/v1/keys/{key.id}"})
+def _created(key: ApiKey, minted: PresentedKey) -> Done[KeyMade]:
+    return Done([key.id], 201, _to_key_made(key, minted), {"Location": f"/v1/keys/{key.id}"})
 
 
-def _made(key: ApiKey, minted: PresentedKey | None) -> KeyMade:
+def _to_key_made(key: ApiKey, minted: PresentedKey | None) -> KeyMade:
     return KeyMade(
         id=key.id,
         api_key=None if minted is None else credentials.format_key(minted),

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from app.api.http.idempotency import Done, appending, once
 from app.api.http.parameters import IfMatch, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import MAX_BATCH, EpochMs, Id, Label, Object, Text, Wire, Words, changes_in, view_of
+from app.api.http.schemas import MAX_BATCH, EpochMs, Id, Label, Object, Text, Wire, Words, extract_changes, to_view
 from app.api.http.thread_pools import reading, writing
 from app.caller import MEMORIES_READ, MEMORIES_WRITE
 from app.errors import Invalid
@@ -157,7 +157,7 @@ def create_memory(request: ApiRequest, data: JSONBody[MemoryCreate]) -> Response
         memory = memories.get(connection, request.caller, ids[0])
         return MemoryStored(memory=_view(memory), deduplicated=False)
 
-    with appending(request, *memories.insert_locks(data.server_session_id)) as connection:
+    with appending(request, *memories.locks_for_insert(data.server_session_id)) as connection:
         return once(request, connection, act=act, recall=recall, as_with=_with_first_status)
 
 
@@ -214,7 +214,7 @@ def list_sources(request: ApiRequest, memory_id: PathId) -> SourceList:
     """List the sources of a memory: where it came from."""
     with request.database.read() as connection:
         sources = memories.sources(connection, request.caller, memory_id)
-    return SourceList(sources=[view_of(SourceView, source) for source in sources])
+    return SourceList(sources=[to_view(SourceView, source) for source in sources])
 
 
 router = Router(
@@ -249,7 +249,7 @@ def _type(given: str | None, path: str) -> str | None:
 
 
 def _changes(data: MemoryPatch) -> dict[str, Any]:
-    changes = changes_in(data, facts=[], concepts=[], files_read=[], files_modified=[], metadata={}, pinned=False)
+    changes = extract_changes(data, facts=[], concepts=[], files_read=[], files_modified=[], metadata={}, pinned=False)
     if "content" in changes:
         content = changes.pop("content")
         if changes.get("narrative", content) != content:
@@ -273,7 +273,7 @@ def _etag(memory: Memory) -> str:
 
 
 def _view(memory: Memory) -> MemoryView:
-    return view_of(MemoryView, memory)
+    return to_view(MemoryView, memory)
 
 
 def _one(memory: Memory) -> Response[MemoryReply]:

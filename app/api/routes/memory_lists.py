@@ -7,7 +7,7 @@ from litestar.params import QueryParameter
 
 from app.api.http.parameters import Cursor, Limit, ProjectId, epoch_ms
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Wire, view_of
+from app.api.http.schemas import Wire, to_view
 from app.api.http.thread_pools import reading
 from app.api.routes.memories import Kind, MemoryView
 from app.caller import MEMORIES_READ
@@ -85,7 +85,7 @@ def list_memories(
         created_before=epoch_ms("createdBefore", created_before),
     )
     with request.database.read() as connection:
-        page = listing.page(
+        page = listing.list_page(
             connection,
             request.caller,
             _project_ids(project_id),
@@ -112,7 +112,9 @@ def list_memories_by_file(
         raise Invalid.field("query.path", "must not be blank")
     filters = MemoryFilters(files=tuple(path), files_exact=is_folder is False)
     with request.database.read() as connection:
-        page = listing.page(connection, request.caller, _project_ids(project_id), filters, limit=limit, cursor=cursor)
+        page = listing.list_page(
+            connection, request.caller, _project_ids(project_id), filters, limit=limit, cursor=cursor
+        )
     return _page(page)
 
 
@@ -124,4 +126,4 @@ def _project_ids(project_id: str | None) -> tuple[str, ...]:
 
 
 def _page(page: Page[Memory]) -> MemoryPage:
-    return MemoryPage(memories=[view_of(MemoryView, memory) for memory in page.rows], next_cursor=page.next_cursor)
+    return MemoryPage(memories=[to_view(MemoryView, memory) for memory in page.rows], next_cursor=page.next_cursor)

@@ -13,7 +13,7 @@ from app.services.operations.metrics import ServerMetrics
 @reading
 def get_metrics(request: ApiRequest) -> Response[bytes]:
     """Return counters and gauges in the text format of Prometheus."""
-    metrics = ServerMetrics(request.database, request.parts.tallies)
+    metrics = ServerMetrics(request.database, request.app_state.metrics_dir)
     return Response(generate_latest(metrics), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType, structs
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Label, Name, Object, Slug, Wire, changes_in, view_of
+from app.api.http.schemas import Label, Name, Object, Slug, Wire, extract_changes, to_view
 from app.api.http.thread_pools import reading, writing
 from app.caller import MEMORIES_READ, MEMORIES_WRITE, TEAM_ADMIN
 from app.services.deletion import bulk_delete
@@ -149,7 +149,7 @@ def get_project_stats(request: ApiRequest, project_id: PathId) -> StatsReply:
     """Get the statistics of a project: counts by kind, type and day, and how far its vectors lag behind."""
     with request.database.read() as connection:
         counts = stats.of_project(connection, request.caller, project_id)
-    return StatsReply(stats=view_of(StatsView, counts, vectors=view_of(VectorLag, counts)))
+    return StatsReply(stats=to_view(StatsView, counts, vectors=to_view(VectorLag, counts)))
 
 
 @patch("/projects/{project_id:str}", operation_id="updateProject", scope=TEAM_ADMIN)
@@ -157,7 +157,7 @@ def get_project_stats(request: ApiRequest, project_id: PathId) -> StatsReply:
 def update_project(request: ApiRequest, project_id: PathId, data: JSONBody[ProjectPatch]) -> ProjectReply:
     """Update a project."""
     with request.database.write() as connection:
-        return _reply(projects.change(connection, request.caller, project_id, changes_in(data, metadata={})))
+        return _reply(projects.change(connection, request.caller, project_id, extract_changes(data, metadata={})))
 
 
 @delete("/projects/{project_id:str}", operation_id="deleteProject", scope=TEAM_ADMIN, status_code=200)

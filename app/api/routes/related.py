@@ -7,7 +7,7 @@ from litestar.params import QueryParameter
 
 from app.api.http.parameters import PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Wire, view_of
+from app.api.http.schemas import Wire, to_view
 from app.api.http.thread_pools import searching
 from app.api.routes import search
 from app.api.routes.memories import MemoryView
@@ -46,13 +46,13 @@ def list_related(
     They are similar in meaning, share words with it, or are adjacent in its session. Without the vector index, only
     words and session count, and `search` says so.
     """
-    found = related.find(request.parts.search, request.database, request.caller, memory_id, limit=limit)
+    found = related.find(request.app_state.search, request.database, request.caller, memory_id, limit=limit)
     memories = [_related_memory(hit) for hit in found.related]
-    return RelatedReply(memories=memories, search=search.report(found.results))
+    return RelatedReply(memories=memories, search=search.to_report(found.results))
 
 
 router = Router("/", route_handlers=[list_related], tags=["memories"])
 
 
 def _related_memory(hit: Related) -> RelatedMemory:
-    return view_of(RelatedMemory, hit.memory, score=hit.score, matched_by=list(hit.matched_by), snippet=hit.snippet)
+    return to_view(RelatedMemory, hit.memory, score=hit.score, matched_by=list(hit.matched_by), snippet=hit.snippet)

@@ -1,14 +1,14 @@
 """/v1/search: memories that answer a question."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from litestar import Router, post
 from litestar.params import JSONBody
 from msgspec import Meta
+from prometheus_client import Counter
 
-from app.api.http import counters
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import EpochMs, Id, Label, Text, Wire, view_of
+from app.api.http.schemas import EpochMs, Id, Label, Text, Wire, to_view
 from app.api.http.thread_pools import searching
 from app.api.routes.memories import Kind, MemoryView
 from app.caller import MEMORIES_READ
@@ -18,6 +18,9 @@ from app.services.search.results import FallbackReason, Hit, Retriever, SearchRe
 from app.store.fulltext import MemoryFilters
 
 MAX_PROJECTS = 50
+_SEARCHES: Final = Counter(
+    "cmem_searches", "Searches by how they were answered, and why not by meaning.", ("strategy", "degraded", "reason")
+)
 
 
 class FilterSet(Wire, frozen=True, kw_only=True):
@@ -95,33 +98,35 @@ class SearchReply(Wire, frozen=True, kw_only=True):
 def search_memories(request: ApiRequest, data: JSONBody[SearchRequest]) -> SearchReply:
     """Find memories by words and meaning, best first. Without a query, list the memories that match the filters."""
     params = SearchParams(
-        project_ids=project_ids(data),
+        project_ids=to_project_ids(data),
         query=data.query,
         mode=data.mode,
         limit=data.limit,
         cursor=data.cursor,
-        filters=filters(data),
+        filters=to_filters(data),
         order_by=data.order_by,
         min_score=data.min_score,
         explain=data.explain,
     )
-    results = request.parts.search.search(request.database, request.caller, params)
+    results = request.app_state.search.search(request.database, request.caller, params)
     return SearchReply(
-        memories=[found_memory(hit) for hit in results.hits], search=report(results), next_cursor=results.next_cursor
+        memories=[to_found_memory(hit) for hit in results.hits],
+        search=to_report(results),
+        next_cursor=results.next_cursor,
     )
 
 
 router = Router("/", route_handlers=[search_memories], tags=["search"])
 
 
-def project_ids(data: FilterSet) -> tuple[str, ...]:
+def to_project_ids(data: FilterSet) -> tuple[str, ...]:
     """Return the projects that a body names; none means all that the credential can access."""
     if data.project_id is not None and data.project_ids is not None:
         raise Invalid.field("body.projectIds", "must not be combined with projectId")
     return tuple(data.project_ids or ([data.project_id] if data.project_id is not None else []))
 
 
-def filters(data: FilterSet) -> MemoryFilters:
+def to_filters(data: FilterSet) -> MemoryFilters:
     """Return the filters of a body."""
     return MemoryFilters(
         kinds=tuple(data.kinds or ()),
@@ -135,10 +140,10 @@ def filters(data: FilterSet) -> MemoryFilters:
     )
 
 
-def found_memory(hit: Hit) -> FoundMemory:
+def to_found_memory(hit: Hit) -> FoundMemory:
     """Return a search hit as it is sent."""
-    explanation = [view_of(LegShare, each, leg=each.retriever) for each in hit.contributions]
-    return view_of(
+    explanation = [to_view(LegShare, each, leg=each.retriever) for each in hit.contributions]
+    return to_view(
         FoundMemory,
         hit.memory,
         score=hit.score,
@@ -148,9 +153,9 @@ def found_memory(hit: Hit) -> FoundMemory:
     )
 
 
-def report(results: SearchResults) -> SearchReport:
+def to_report(results: SearchResults) -> SearchReport:
     """Return how the results were obtained, as it is sent, and count the search in the metrics."""
-    counters.SEARCHES.labels(results.strategy, str(results.degraded).lower(), results.fallback_reason or "").inc()
+    _SEARCHES.labels(results.strategy, str(results.degraded).lower(), results.fallback_reason or "").inc()
     return SearchReport(
         strategy=results.strategy,
         degraded=results.degraded,

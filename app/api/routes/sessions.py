@@ -95,7 +95,7 @@ def list_sessions(
     """List sessions, newest first."""
     with request.database.read() as connection:
         page = sessions.list_page(connection, request.caller, project_id=project_id, limit=limit, cursor=cursor)
-    return SessionPage(sessions=[session_view(session) for session in page.rows], next_cursor=page.next_cursor)
+    return SessionPage(sessions=[to_session_view(session) for session in page.rows], next_cursor=page.next_cursor)
 
 
 @get("/sessions/{session_id:str}", operation_id="getSession", scope=MEMORIES_READ)
@@ -127,10 +127,10 @@ def end_session(
 router = Router("/", route_handlers=[start_session, list_sessions, get_session, end_session], tags=["sessions"])
 
 
-def session_view(session: Session) -> SessionView:
+def to_session_view(session: Session) -> SessionView:
     """Return a session as it is sent."""
     return SessionView(**structs.asdict(session))
 
 
 def _reply(session: Session) -> SessionReply:
-    return SessionReply(session=session_view(session))
+    return SessionReply(session=to_session_view(session))

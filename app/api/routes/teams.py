@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType, structs
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Name, Object, Wire, changes_in
+from app.api.http.schemas import Name, Object, Wire, extract_changes
 from app.api.http.thread_pools import reading, writing
 from app.caller import SERVER_ADMIN
 from app.services.identity import teams
@@ -101,7 +101,7 @@ def get_team(request: ApiRequest, team_id: PathId) -> TeamReply:
 def update_team(request: ApiRequest, team_id: PathId, data: JSONBody[TeamPatch]) -> TeamReply:
     """Update a team. Requires `server:admin`, or `team:admin` for your own team."""
     with request.database.write() as connection:
-        return _reply(teams.change(connection, request.caller, team_id, changes_in(data, metadata={})))
+        return _reply(teams.change(connection, request.caller, team_id, extract_changes(data, metadata={})))
 
 
 @delete("/teams/{team_id:str}", operation_id="deleteTeam", status_code=200)
@@ -110,7 +110,7 @@ async def delete_team(request: ApiRequest, team_id: PathId) -> TeamDeleted:
 
     If the request is interrupted, send it again to finish.
     """
-    write = request.parts.workers.write
+    write = request.app_state.thread_pools.write
     while await write(lambda: _remove_some(request, team_id)):  # other writers get their turn in between
         pass
     await write(lambda: _remove(request, team_id))

@@ -8,10 +8,10 @@ from litestar.params import QueryParameter
 
 from app.api.http.parameters import epoch_ms
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Wire, view_of
+from app.api.http.schemas import Wire, to_view
 from app.api.http.thread_pools import searching
 from app.api.routes.memories import MemoryView
-from app.api.routes.sessions import SessionView, session_view
+from app.api.routes.sessions import SessionView, to_session_view
 from app.caller import MEMORIES_READ
 from app.errors import Invalid
 from app.services.search import timeline
@@ -89,7 +89,7 @@ def get_timeline(
         before=before,
         after=after,
     )
-    result = timeline.around(request.parts.search, request.database, request.caller, params)
+    result = timeline.around(request.app_state.search, request.database, request.caller, params)
     return TimelineReply(anchor=_anchor(result.anchor), items=[_item(item) for item in result.items])
 
 
@@ -108,6 +108,6 @@ def _item(item: TimelineEntry) -> TimelineItem:
         item_type=item.type,
         id=record.id,
         at_epoch=item.at_epoch,
-        memory=view_of(MemoryView, record) if isinstance(record, Memory) else None,
-        session=session_view(record) if isinstance(record, Session) else None,
+        memory=to_view(MemoryView, record) if isinstance(record, Memory) else None,
+        session=to_session_view(record) if isinstance(record, Session) else None,
     )

@@ -39,7 +39,7 @@ async def export_project(request: ApiRequest, project_id: PathId) -> Stream:
     """Export a project as of one moment: sessions, events, memories, sources and rules, one JSON object per line."""
     if len(_open_exports) >= _MAX_EXPORTS:
         raise Unavailable("Too many exports are running. Try again when one has finished.", retry_after_seconds=10)
-    projects_to_export = await request.parts.workers.write(partial(_record_export, request, project_id))
+    projects_to_export = await request.app_state.thread_pools.write(partial(_record_export, request, project_id))
     return Stream(_stream(request, projects_to_export), media_type=NDJSON)
 
 
@@ -55,8 +55,8 @@ async def export_project(request: ApiRequest, project_id: PathId) -> Stream:
 )
 async def import_project(request: ApiRequest, project_id: PathId) -> ImportReport:
     """Import the export of a project into this one. Importing the same file again creates nothing."""
-    in_writer = request.parts.workers.write
-    await request.parts.workers.read(partial(_require, request, project_id))
+    in_writer = request.app_state.thread_pools.write
+    await request.app_state.thread_pools.read(partial(_require, request, project_id))
     run = importing.Import(request.database, request.caller, into_project_id=project_id)
     try:
         batches = ndjson.Batches(_decode, run.report)
@@ -97,7 +97,7 @@ async def _stream(request: ApiRequest, selected: list[Project]) -> AsyncGenerato
     request_id = request.scope["state"]["request_id"]
     _open_exports.add(request_id)
     try:
-        while chunk := await request.parts.workers.read(partial(next, chunks, b"")):
+        while chunk := await request.app_state.thread_pools.read(partial(next, chunks, b"")):
             yield chunk
     finally:
         chunks.close()

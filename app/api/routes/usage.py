@@ -45,12 +45,12 @@ async def get_usage(request: ApiRequest, month: Month = None) -> UsageReply:
 
     Requests counted by other processes of the server may appear up to a second late.
     """
-    await request.parts.metering.tell(request.parts.workers)
-    return await request.parts.workers.read(partial(_usage, request, month or rate_limit.month(now_ms())))
+    await request.app_state.recorder.flush()
+    return await request.app_state.thread_pools.read(partial(_usage, request, month or rate_limit.month(now_ms())))
 
 
 def _usage(request: ApiRequest, month: str) -> UsageReply:
-    with request.parts.database.read() as connection:  # unlike request.database, open to keys that are over their quota
+    with request.app_state.database.read() as connection:  # not request.database: also for keys over quota
         totals = usage.totals(connection, request.caller, month)
     return UsageReply(month=month, requests=UsageKinds(**totals), total=sum(totals.values()))
 

@@ -9,7 +9,7 @@ from litestar.params import JSONBody, QueryParameter
 from app.api.http.idempotency import Done, once
 from app.api.http.parameters import PathId, ProjectId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import Id, Object, Wire, view_of
+from app.api.http.schemas import Id, Object, Wire, to_view
 from app.api.http.thread_pools import reading, writing
 from app.caller import MEMORIES_READ, SERVER_ADMIN, TEAM_ADMIN
 from app.services.operations import jobs, vectors
@@ -91,7 +91,7 @@ class OperationReply(Wire, frozen=True, kw_only=True):
 @reading
 def get_vector_status(request: ApiRequest, project_id: ProjectId = None, deep: Deep = 0) -> VectorStatus:
     """Get the state of the vector index and of each project in it. Only `deep=1` waits for the index."""
-    index = request.parts.vectors
+    index = request.app_state.vectors
     with request.database.read() as connection:
         status = vectors.status(connection, request.caller, index, project_id=project_id)
     return VectorStatus(
@@ -100,8 +100,8 @@ def get_vector_status(request: ApiRequest, project_id: ProjectId = None, deep: D
         model=status.model,
         backoff_seconds=status.backoff_seconds,
         last_error=status.last_error,
-        projects=[view_of(VectorProject, project) for project in status.projects],
-        probe=view_of(VectorProbe, index.probe()) if deep and index else None,
+        projects=[to_view(VectorProject, project) for project in status.projects],
+        probe=to_view(VectorProbe, index.probe()) if deep and index else None,
     )
 
 
@@ -112,21 +112,21 @@ _post_repair: Final = partial(post, scope=TEAM_ADMIN, or_scope=SERVER_ADMIN, ide
 @writing
 def backfill_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
     """Index every memory again, including those that failed before. Unchanged text is not embedded again."""
-    return _start(request, "backfill", data)
+    return _start_repair(request, "backfill", data)
 
 
 @_post_repair("/vectors/rebuild", operation_id="rebuildVectors")
 @writing
 def rebuild_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
     """Build new collections while the old ones keep serving searches."""
-    return _start(request, "rebuild", data)
+    return _start_repair(request, "rebuild", data)
 
 
 @_post_repair("/vectors/verify", operation_id="verifyVectors")
 @writing
 def verify_vectors(request: ApiRequest, data: JSONBody[VectorRepair]) -> Response[OperationReply]:
     """Compare the index with the memories by id and content, and repair the differences."""
-    return _start(request, "verify", data)
+    return _start_repair(request, "verify", data)
 
 
 @get("/operations/{operation_id:str}", operation_id="getOperation", scope=TEAM_ADMIN, or_scope=SERVER_ADMIN)
@@ -144,13 +144,13 @@ router = Router(
 )
 
 
-def _start(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[OperationReply]:
+def _start_repair(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[OperationReply]:
     def act() -> Done[OperationReply]:
         operation = vectors.request(
             connection,
             request.caller,
             repair,
-            request.parts.vectors,
+            request.app_state.vectors,
             project_id=data.project_id,
             dry_run=data.dry_run,
         )
@@ -164,4 +164,4 @@ def _start(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[
 
 
 def _reply(operation: Operation) -> OperationReply:
-    return OperationReply(operation=view_of(OperationView, operation, result=operation.result or None))
+    return OperationReply(operation=to_view(OperationView, operation, result=operation.result or None))

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from app.errors import ConnectionLost, NothingDone, Unavailable
+from app.errors import DatabaseConnectionLost, NothingDone, Unavailable
 from app.store.engines import TURN_TIMEOUT_SECONDS, is_duplicate_row, pipelining, unavailable
 from app.store.engines.failures import is_postgresql_outage
 from app.store.engines.pipelining import Statement
@@ -175,10 +175,10 @@ def _answers(driver: psycopg.Connection[Any]) -> bool:
 
 @contextmanager
 def _connected(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection. A failure to connect is Unavailable, a later one ConnectionLost."""
+    """Yield a connection. A failure to connect is Unavailable, a later one DatabaseConnectionLost."""
     with _translate_errors(lost=Unavailable):
         connection = engine.connect()
-    with _translate_errors(lost=ConnectionLost), connection:
+    with _translate_errors(lost=DatabaseConnectionLost), connection:
         yield connection
 
 
@@ -188,7 +188,7 @@ def _transaction(
 ) -> Iterator[Connection]:
     """Yield a connection in a transaction, committed on leaving and rolled back on any exception.
 
-    A connection lost before COMMIT is sent is NothingDone; after that the outcome is unknown: ConnectionLost.
+    A connection lost before COMMIT is sent is NothingDone; after that the outcome is unknown: DatabaseConnectionLost.
     """
     with _connected(engine) as connection:
         pipelining.begin(connection, Statement(begin), _settings(tuple(limits_ms.items()), current_team_id(), locks))

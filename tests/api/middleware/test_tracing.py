@@ -152,7 +152,7 @@ def test_without_the_extra_a_line_says_so(monkeypatch: pytest.MonkeyPatch, logge
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto", None)
     monkeypatch.delitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", raising=False)
 
-    assert tracing.begin("http://127.0.0.1:9/v1/traces", "") is None
+    assert tracing.start_tracing("http://127.0.0.1:9/v1/traces", "") is None
     assert [line["event"] for line in logged] == ["tracing_is_off"]
 
 
