@@ -1,4 +1,4 @@
-"""Caller: who asks, for which team and project, with which scopes. A frozen value and a leaf."""
+"""Caller: who makes a request, for which team and project, with which scopes. A frozen value and a leaf."""
 
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -24,16 +24,16 @@ ROLE_SCOPES: Final[dict[Role, frozenset[str]]] = {
     "admin": TEAM_SCOPES,
     "owner": TEAM_SCOPES,
 }
-"""What a role allows within its team; it cuts the scopes of the member's keys."""
+"""What a role allows within its team; the scopes of a member's keys are cut down to it."""
 
 RANKS: Final[dict[Role, int]] = {"viewer": 0, "member": 1, "admin": 2, "owner": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who acts. `team_id` None is the server itself: it sees teams and state, and no memory.
+    """Who makes a request. `team_id` None is the server itself: it can see teams and state, but no memories.
 
-    `project_id` None means the whole team. `scopes` are effective: already cut by the member's role and by the token.
+    `project_id` None means the whole team. `scopes` are already cut down to the member's role and to the token.
     """
 
     team_id: str | None
@@ -47,29 +47,29 @@ class Caller:
     request_id: str | None = None
 
     def may(self, scope: str) -> bool:
-        """Say whether the scopes allow `scope`; `*` allows all within the team, and without a team all there is."""
+        """Say whether the caller has `scope`; `*` includes all scopes of a team, and without a team really all."""
         if scope in self.scopes:
             return True
         return EVERYTHING in self.scopes and (scope != SERVER_ADMIN or self.team_id is None)
 
     def require(self, scope: str) -> None:
-        """Raise Forbidden unless the caller may do what `scope` allows."""
+        """Raise Forbidden unless the caller has `scope`."""
         if not self.may(scope):
-            raise Forbidden(f"This needs the scope {scope}.")
+            raise Forbidden(f"This requires the scope {scope}.")
 
     def require_project(self, project_id: str) -> None:
-        """Raise Forbidden when the credential is bound to another project than the one named in an argument."""
+        """Raise Forbidden when the credential is bound to a project other than this one."""
         if self.project_id is not None and project_id != self.project_id:
             raise Forbidden("The projectId is outside what this credential may use.")
 
     def require_whole_team(self) -> None:
-        """Raise Forbidden when the credential is bound to a project: the team is more than it may touch."""
+        """Raise Forbidden when the credential is bound to a project, and so must not affect the whole team."""
         if self.project_id is not None:
-            raise Forbidden("This credential is bound to a project; the team is outside it.")
+            raise Forbidden("This credential is bound to a project and cannot act on the whole team.")
 
     @property
     def rank(self) -> int:
-        """The caller's rank among roles; without a member, `*` ranks as owner and team:admin as admin."""
+        """The rank of the caller's role; without a member, `*` ranks as owner and team:admin as admin."""
         if self.role is not None:
             return RANKS[self.role]
         if EVERYTHING in self.scopes:
@@ -77,10 +77,10 @@ class Caller:
         return RANKS["admin"] if TEAM_ADMIN in self.scopes else -1
 
     def within(self, team_id: str) -> "Caller":
-        """Return this caller acting inside `team_id`: for commands of the server's owner, who names the team."""
+        """Return this caller acting inside a team: for commands of the server's owner."""
         return replace(self, team_id=team_id)
 
 
 def server_owner(request_id: str | None = None) -> Caller:
-    """Return the caller behind the admin commands: whoever holds the database file may do everything."""
+    """Return the caller of the admin commands: anyone who can open the database may do everything."""
     return Caller(team_id=None, scopes=frozenset({EVERYTHING}), request_id=request_id)

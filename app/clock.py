@@ -1,4 +1,4 @@
-"""The two impure things that tests want to hold still: the time and new ids. A leaf."""
+"""The time and new ids: the two sources of non-determinism that tests may need to control. A leaf."""
 
 import os
 import time

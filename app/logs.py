@@ -1,4 +1,4 @@
-"""Logging: text on a terminal, JSON otherwise. Never a key, a token or the text of a memory: nothing passes them in."""
+"""Logging: text on a terminal, JSON otherwise. No caller passes in a key, a token or the text of a memory."""
 
 import logging
 import sys
@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import structlog
 
-Format = Literal["auto", "text", "json"]
+LogFormat = Literal["auto", "text", "json"]
 
 
-def configure(level: str, form: Format) -> None:
-    """Send our lines and those of the libraries to standard error in one form."""
-    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
+def configure(level: str, log_format: LogFormat) -> None:
+    """Send our log lines and those of libraries to standard error, in one format."""
+    as_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

@@ -15,7 +15,7 @@ from litestar import Litestar
 
 from app import logs, vector_index
 from app.api.http.authentication import Authenticator
-from app.api.http.error_responses import respond
+from app.api.http.error_responses import handle_exception
 from app.api.http.monthly_quota import MonthlyQuota
 from app.api.http.rate_limiting import RateLimiter, add_rate_headers
 from app.api.http.request import APP_STATE, ApiRequest, AppState
@@ -139,7 +139,7 @@ def _create_litestar(settings: Settings, background: Background, tracer: Tracing
     return Litestar(
         route_handlers=ROUTERS,
         middleware=[check_requests],
-        exception_handlers={Exception: respond},
+        exception_handlers={Exception: handle_exception},
         after_exception=[audit.record_forbidden],
         before_send=[add_rate_headers] if settings.rate_limit_per_min else [],
         cors_config=cors_config(settings.cors_origins),

@@ -1,4 +1,4 @@
-"""The name and version of this distribution. Imports nothing heavy: `--version` must be quick."""
+"""The name and version of this distribution. Imports nothing heavy, because `--version` must be quick."""
 
 from importlib.metadata import version
 from typing import Final

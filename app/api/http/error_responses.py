@@ -1,4 +1,4 @@
-"""Any exception becomes one shape. The only place with status codes for failures; nothing internal is ever sent."""
+"""Turns any exception into problem details. The only place with status codes of errors; sends nothing internal."""
 
 import re
 from http import HTTPStatus
@@ -29,9 +29,9 @@ _STATUS: Final[dict[type[errors.AppError], tuple[int, str]]] = {
     errors.QuotaExceeded: (402, "QuotaExceeded"),
     errors.Unavailable: (503, "Unavailable"),
 }
-_MISSING: Final = re.compile(r"Missing required (\w+) parameter '([\w-]+)'")
-_SNAKE: Final = re.compile(r"_([a-z])")
-_BY_STATUS: Final = {
+_MISSING_PARAMETER: Final = re.compile(r"Missing required (\w+) parameter '([\w-]+)'")
+_SNAKE_CASE: Final = re.compile(r"_([a-z])")
+_CODES: Final = {
     400: "ValidationError",
     404: "NotFound",
     405: "MethodNotAllowed",
@@ -40,14 +40,14 @@ _BY_STATUS: Final = {
 }
 _PUBLIC_TEXT: Final = {
     404: "There is no such route.",
-    405: "This route does not take that method.",
+    405: "This route does not support this method.",
     413: "The body is too large.",
 }
 
 
-def respond(request: Any, cause: Exception) -> Response[Problem]:
-    """Return the reply for an exception; log 4xx at WARN and what is a bug at ERROR with its stack."""
-    status, code, message = _meaning(cause)
+def handle_exception(request: Any, cause: Exception) -> Response[Problem]:
+    """Return the response for an exception. Logs 4xx as a warning, and a bug as an error with its traceback."""
+    status, code, message = _classify(cause)
     if status == 500:
         _log.error("internal_error", exc_info=cause)
     else:
@@ -60,22 +60,22 @@ def respond(request: Any, cause: Exception) -> Response[Problem]:
     )
 
 
-def _meaning(cause: Exception) -> tuple[int, str, str]:
+def _classify(cause: Exception) -> tuple[int, str, str]:
     for kind in type(cause).__mro__:
         if kind in _STATUS:
             return *_STATUS[kind], str(cause)
     if isinstance(cause, IntegrityError):
-        # the services look first; two writers can still meet, and the database has the last word
+        # the services check first, but of two concurrent writers only the database can tell which came second
         return 409, "Conflict", "A unique value is taken, or the state does not allow the change."
     if isinstance(cause, HTTPException) and cause.status_code < 500:
-        return cause.status_code, _BY_STATUS.get(cause.status_code, "ValidationError"), _http_text(cause)
-    return 500, "Internal", "Something went wrong on the server."
+        return cause.status_code, _CODES.get(cause.status_code, "ValidationError"), _http_text(cause)
+    return 500, "Internal", "An unexpected error occurred on the server."
 
 
 def _http_text(cause: HTTPException) -> str:
     if isinstance(cause, ValidationException):
-        faults = [f"{issue.path}: {issue.message}" for issue in _issues(cause)]
-        return "; ".join(faults) or "The request is not of the documented form."
+        issues = [f"{issue.path}: {issue.message}" for issue in _issues(cause)]
+        return "; ".join(issues) or "The request does not have the documented form."
     return _PUBLIC_TEXT.get(cause.status_code, cause.detail)
 
 
@@ -83,19 +83,19 @@ def _issues(cause: Exception) -> list[IssueView]:
     if isinstance(cause, errors.Invalid):
         return [IssueView(path=issue.path, message=issue.message) for issue in cause.issues]
     if isinstance(cause, ValidationException):
-        if missing := _MISSING.search(cause.detail):
-            return [IssueView(path=f"{missing.group(1)}.{missing.group(2)}", message="needed")]
-        return [_issue(fault) for fault in cause.extra or () if isinstance(fault, dict)]
+        if match := _MISSING_PARAMETER.search(cause.detail):
+            return [IssueView(path=f"{match.group(1)}.{match.group(2)}", message="is required")]
+        return [_issue(error) for error in cause.extra or () if isinstance(error, dict)]
     return []
 
 
-def _issue(fault: dict[str, Any]) -> IssueView:
-    """Return a fault that Litestar found, under the name of the wire and without the value that was sent."""
-    place, key = getattr(fault.get("source"), "value", "body"), str(fault.get("key", ""))
-    if (place, key) == ("body", "data"):
-        return IssueView(path="body", message="needed")
-    name = _SNAKE.sub(lambda found: found.group(1).upper(), key)
-    return IssueView(path=f"{place}.{name}", message=without_echo(str(fault.get("message", ""))))
+def _issue(error: dict[str, Any]) -> IssueView:
+    """Return an error that Litestar found, with the name on the wire and without the value that was sent."""
+    source, key = getattr(error.get("source"), "value", "body"), str(error.get("key", ""))
+    if (source, key) == ("body", "data"):
+        return IssueView(path="body", message="is required")
+    name = _SNAKE_CASE.sub(lambda match: match.group(1).upper(), key)
+    return IssueView(path=f"{source}.{name}", message=without_echo(str(error.get("message", ""))))
 
 
 def _problem(request: Any, status: int, code: str, message: str, issues: list[IssueView]) -> Problem:

@@ -1,4 +1,4 @@
-"""Idempotency-Key on POSTs that write: the first request does it, a repeat re-reads what those ids hold now."""
+"""Idempotency-Key on POSTs that write: the first request does the work, a repeat returns what its ids hold now."""
 
 import hashlib
 import re
@@ -21,8 +21,8 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
-    """What a POST did: the ids it made or found, its status, and the reply."""
+class PostResult(Generic[T]):
+    """The result of a POST: the ids that it created or found, and its reply."""
 
     ids: list[str]
     status: int
@@ -30,42 +30,45 @@ class Done(Generic[T]):
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def once(
+def run_once(
     request: ApiRequest,
     connection: Connection,
     *,
-    act: Callable[[], Done[T]],
-    recall: Callable[[list[str]], T],
-    as_with: Callable[[T, int], T] = lambda reply, _: reply,
+    perform: Callable[[], PostResult[T]],
+    replay: Callable[[list[str]], T],
+    for_status: Callable[[T, int], T] = lambda reply, _: reply,
 ) -> Response[T]:
-    """Run `act` unless this Idempotency-Key did so already: then answer with what `recall` reads of its ids.
+    """Call `perform`, unless an earlier request with this Idempotency-Key did: then reply with `replay` of its ids.
 
-    `as_with` makes of that reply the one that came with the first status, where the ids do not say it all.
+    `for_status` adapts the replayed reply to the first status, where the ids alone do not determine it. Raises
+    IdempotencyMismatch when the key was used for a different request.
     """
     key = _key(request)
     if key is None:
-        done = act()
-        return Response(done.reply, status_code=done.status, headers=done.headers)
-    route, body_hash = f"{request.method} {request.scope['path']}", _hash(request)
-    remembered = idempotency.recall(connection, request.caller, key, route=route, body_hash=body_hash)
-    if remembered is not None:
-        reply = as_with(recall(remembered.ids), remembered.status)
-        replayed = {"Idempotent-Replayed": "true", **_location(request, remembered.ids)}
-        return Response(reply, status_code=remembered.status, headers=replayed)
-    done = act()
-    idempotency.remember(connection, request.caller, key, IdempotencyRecord(route, body_hash, done.status, done.ids))
-    return Response(done.reply, status_code=done.status, headers=done.headers)
+        result = perform()
+        return Response(result.reply, status_code=result.status, headers=result.headers)
+    route, body_hash = f"{request.method} {request.scope['path']}", _body_hash(request)
+    record = idempotency.recall(connection, request.caller, key, route=route, body_hash=body_hash)
+    if record is not None:
+        reply = for_status(replay(record.ids), record.status)
+        headers = {"Idempotent-Replayed": "true", **_location(request, record.ids)}
+        return Response(reply, status_code=record.status, headers=headers)
+    result = perform()
+    idempotency.remember(
+        connection, request.caller, key, IdempotencyRecord(route, body_hash, result.status, result.ids)
+    )
+    return Response(result.reply, status_code=result.status, headers=result.headers)
 
 
-def appending(request: ApiRequest, *alone_in: str) -> AbstractContextManager[Connection]:
-    """Begin to add rows for a POST: alone with its Idempotency-Key, and in what is named."""
+def begin_insert(request: ApiRequest, *lock_names: str) -> AbstractContextManager[Connection]:
+    """Begin an insert for a POST. Requests with a lock name or an Idempotency-Key in common run one at a time."""
     key = _key(request)
-    own = () if key is None else (f"request {request.caller.key_id} {key}",)
-    return request.database.insert(*alone_in, *own)
+    own_lock = () if key is None else (f"request {request.caller.key_id} {key}",)
+    return request.database.insert(*lock_names, *own_lock)
 
 
 def _location(request: ApiRequest, ids: list[str]) -> dict[str, str]:
-    """Return where a repeated creation can be read: its collection is the first part of the path behind /v1."""
+    """Return the Location of what the first request created: its collection is the first part of the path after /v1."""
     if not request.route_handler.opt.get("located"):
         return {}
     return {"Location": f"/v1/{request.scope['path'].split('/')[2]}/{ids[0]}"}
@@ -74,9 +77,9 @@ def _location(request: ApiRequest, ids: list[str]) -> dict[str, str]:
 def _key(request: ApiRequest) -> str | None:
     key = request.headers.get("idempotency-key")
     if key is not None and not _KEY.fullmatch(key):
-        raise Invalid.field("Idempotency-Key", "allowed are 1 to 255 printable ASCII characters")
+        raise Invalid.field("Idempotency-Key", "must be 1 to 255 printable ASCII characters, without spaces")
     return key
 
 
-def _hash(request: ApiRequest) -> str:
+def _body_hash(request: ApiRequest) -> str:
     return hashlib.sha256(request.scope["query_string"] + b"\n" + request.raw_body).hexdigest()

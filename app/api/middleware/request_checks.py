@@ -48,7 +48,7 @@ def check_requests(app: ASGIApp) -> ASGIApp:
                 if app_state.audit_reads:
                     send = audit.record_read(scope, send, app_state, caller)
             _require_media_type(scope)
-            strict_query.require(scope)
+            strict_query.validate(scope)
             _require_text_path(scope)
         await app(scope, receive, send)
 

@@ -7,7 +7,7 @@ from litestar import Response, Router, get, post
 from litestar.params import JSONBody
 from msgspec import Meta
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Id, Wire, to_view
 from app.api.http.thread_pools import writing
@@ -58,20 +58,20 @@ def create_token(request: ApiRequest, data: JSONBody[TokenRequest]) -> Response[
     ttl_seconds = data.ttl_seconds or request.app_state.token_ttl_seconds
     restrictions: dict[str, Any] = {"scopes": data.scopes, "project_id": data.project_id}
 
-    def act() -> Done[TokenReply]:
+    def perform() -> PostResult[TokenReply]:
         token_signer = request.app_state.authenticator.token_signer
         token = tokens.issue(connection, request.caller, token_signer, **restrictions, ttl_seconds=ttl_seconds)
         reply = _reply(token.access_token, token.expires_at_epoch, token.scopes, token.project_id)
-        return Done([token.id], 201, reply)
+        return PostResult([token.id], 201, reply)
 
-    def recall(ids: list[str]) -> TokenReply:
+    def replay(ids: list[str]) -> TokenReply:
         """Describe the token again: its id holds its time of creation, the repeated body everything else."""
         restricted = tokens.narrow_caller(connection, request.caller, **restrictions)
         expires_at_epoch_ms = min(_created_at_epoch_ms(ids[0]) + ttl_seconds * 1000, _latest_expiry_ms(request.caller))
         return _reply(None, expires_at_epoch_ms, sorted(restricted.scopes), restricted.project_id)
 
     with request.database.write() as connection:
-        return once(request, connection, act=act, recall=recall)
+        return run_once(request, connection, perform=perform, replay=replay)
 
 
 @get("/auth/whoami", operation_id="whoami")

@@ -8,7 +8,7 @@ from litestar import Response, Router, post
 from litestar.params import JSONBody
 from msgspec import Meta
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import EpochMs, Id, Label, Text, Wire, to_view
 from app.api.routes.memories import MemoryView
@@ -73,18 +73,18 @@ def _prepare(request: ApiRequest, data: ConversationCreate) -> PreparedConversat
 
 
 def _store(request: ApiRequest, prepared: PreparedConversation, chunks: list[Chunk]) -> Response[ConversationStored]:
-    def act() -> Done[ConversationStored]:
+    def perform() -> PostResult[ConversationStored]:
         stored = conversations.store(connection, request.caller, prepared, chunks)
         ids = [memory.id for memory in stored.memories]
-        return Done(ids, 201 if stored.is_new else 200, _reply(list(stored.memories), stored.chunks))
+        return PostResult(ids, 201 if stored.is_new else 200, _reply(list(stored.memories), stored.chunks))
 
-    def recall(ids: list[str]) -> ConversationStored:
+    def replay(ids: list[str]) -> ConversationStored:
         rows = [memories.get(connection, request.caller, memory_id) for memory_id in ids]
         existing = conversations.find_stored(connection, request.caller, prepared)
         return _reply(rows, existing.chunks if existing else len(rows))
 
     with request.database.write() as connection:
-        return once(request, connection, act=act, recall=recall)
+        return run_once(request, connection, perform=perform, replay=replay)
 
 
 def _reply(stored: list[Memory], chunks: int) -> ConversationStored:

@@ -6,7 +6,7 @@ from litestar import Response, Router, get, post
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta, structs
 
-from app.api.http.idempotency import Done, appending, once
+from app.api.http.idempotency import PostResult, begin_insert, run_once
 from app.api.http.parameters import Cursor, Limit, PathId, ProjectId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import MAX_BATCH, EpochMs, Id, Label, LenientWire, Object, Wire
@@ -79,13 +79,16 @@ def create_event(
 ) -> Response[EventReply]:
     """Store an event. Sending the same event again returns the existing one with 200."""
 
-    def act() -> Done[EventReply]:
+    def perform() -> PostResult[EventReply]:
         event, is_new = events.add(connection, request.caller, _new(data))
-        return Done([event.id], 201 if is_new else 200, _reply(event), {"Location": f"/v1/events/{event.id}"})
+        return PostResult([event.id], 201 if is_new else 200, _reply(event), {"Location": f"/v1/events/{event.id}"})
 
-    with appending(request) as connection:
-        return once(
-            request, connection, act=act, recall=lambda ids: _reply(events.get(connection, request.caller, ids[0]))
+    with begin_insert(request) as connection:
+        return run_once(
+            request,
+            connection,
+            perform=perform,
+            replay=lambda ids: _reply(events.get(connection, request.caller, ids[0])),
         )
 
 
@@ -99,16 +102,16 @@ def create_events(
 ) -> Response[EventBatch]:
     """Store up to 500 events, all or none."""
 
-    def act() -> Done[EventBatch]:
+    def perform() -> PostResult[EventBatch]:
         stored = events.add_batch(connection, request.caller, [_new(item) for item in data])
-        return Done([event.id for event in stored], 201, _batch(stored))
+        return PostResult([event.id for event in stored], 201, _batch(stored))
 
     with request.database.write() as connection:
-        return once(
+        return run_once(
             request,
             connection,
-            act=act,
-            recall=lambda ids: _batch([events.get(connection, request.caller, event_id) for event_id in ids]),
+            perform=perform,
+            replay=lambda ids: _batch([events.get(connection, request.caller, event_id) for event_id in ids]),
         )
 
 

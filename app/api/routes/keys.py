@@ -7,7 +7,7 @@ from litestar import Response, Router, delete, get, patch, post
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType, structs
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Id, Label, Name, Wire, extract_changes
@@ -125,11 +125,11 @@ def _create(request: ApiRequest, data: KeyCreate, minted: PresentedKey, secret_h
     fields = structs.asdict(data)
     new = keys.NewKey(**{**fields, "scopes": tuple(data.scopes or (MEMORIES_READ,))})
     with request.database.write() as connection:
-        return once(
+        return run_once(
             request,
             connection,
-            act=lambda: _created(keys.create(connection, request.caller, new, minted, secret_hash), minted),
-            recall=lambda ids: _to_key_made(keys.get(connection, request.caller, ids[0]), None),
+            perform=lambda: _created(keys.create(connection, request.caller, new, minted, secret_hash), minted),
+            replay=lambda ids: _to_key_made(keys.get(connection, request.caller, ids[0]), None),
         )
 
 
@@ -172,16 +172,16 @@ async def rotate_key(request: ApiRequest, key_id: PathId, data: JSONBody[KeyRota
 def _rotate(
     request: ApiRequest, key_id: str, minted: PresentedKey, secret_hash: str, overlap_seconds: int
 ) -> Response[KeyMade]:
-    def act() -> Done[KeyMade]:
+    def perform() -> PostResult[KeyMade]:
         key = keys.rotate(connection, request.caller, key_id, minted, secret_hash, overlap_seconds=overlap_seconds)
         return _created(key, minted)
 
     with request.database.write() as connection:
-        return once(
+        return run_once(
             request,
             connection,
-            act=act,
-            recall=lambda ids: _to_key_made(keys.get(connection, request.caller, ids[0]), None),
+            perform=perform,
+            replay=lambda ids: _to_key_made(keys.get(connection, request.caller, ids[0]), None),
         )
 
 
@@ -197,8 +197,8 @@ def _reply(key: ApiKey) -> KeyReply:
     return KeyReply(key=_view(key))
 
 
-def _created(key: ApiKey, minted: PresentedKey) -> Done[KeyMade]:
-    return Done([key.id], 201, _to_key_made(key, minted), {"Location": f"/v1/keys/{key.id}"})
+def _created(key: ApiKey, minted: PresentedKey) -> PostResult[KeyMade]:
+    return PostResult([key.id], 201, _to_key_made(key, minted), {"Location": f"/v1/keys/{key.id}"})
 
 
 def _to_key_made(key: ApiKey, minted: PresentedKey | None) -> KeyMade:

@@ -7,7 +7,7 @@ from litestar.params import JSONBody, PathParameter
 from msgspec import structs
 from sqlalchemy import Connection
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Id, Wire
@@ -76,13 +76,15 @@ def list_members(request: ApiRequest, team_id: PathId, limit: Limit = 50, cursor
 def create_member(request: ApiRequest, team_id: PathId, data: JSONBody[MemberCreate]) -> Response[MemberReply]:
     """Add a member to the team, in a role no higher than your own. 409 if they are already a member."""
 
-    def act() -> Done[MemberReply]:
+    def perform() -> PostResult[MemberReply]:
         member = members.add(connection, caller, user_id=data.user_id, role=data.role)
-        return Done([member.user_id], 201, _reply(member))
+        return PostResult([member.user_id], 201, _reply(member))
 
     with request.database.write() as connection:
         caller = _caller(request, connection, team_id)
-        return once(request, connection, act=act, recall=lambda ids: _reply(members.get(connection, caller, ids[0])))
+        return run_once(
+            request, connection, perform=perform, replay=lambda ids: _reply(members.get(connection, caller, ids[0]))
+        )
 
 
 @patch("/teams/{team_id:str}/members/{user_id:str}", operation_id="updateMember", scope=TEAM_ADMIN)

@@ -8,10 +8,10 @@ from litestar import Response, Router, delete, get, patch, post
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from app.api.http.idempotency import Done, appending, once
+from app.api.http.idempotency import PostResult, begin_insert, run_once
 from app.api.http.parameters import IfMatch, PathId
 from app.api.http.request import ApiRequest
-from app.api.http.schemas import MAX_BATCH, EpochMs, Id, Label, Object, Text, Wire, Words, extract_changes, to_view
+from app.api.http.schemas import MAX_BATCH, EpochMs, Id, Label, Object, StringList, Text, Wire, extract_changes, to_view
 from app.api.http.thread_pools import reading, writing
 from app.caller import MEMORIES_READ, MEMORIES_WRITE
 from app.errors import Invalid
@@ -34,10 +34,10 @@ class MemoryCreate(Wire, frozen=True, kw_only=True):
     text: Text | None = None
     narrative: Text | None = None
     content: Text | None = None
-    facts: Words = msgspec.field(default_factory=list)
-    concepts: Words = msgspec.field(default_factory=list)
-    files_read: Words = msgspec.field(default_factory=list)
-    files_modified: Words = msgspec.field(default_factory=list)
+    facts: StringList = msgspec.field(default_factory=list)
+    concepts: StringList = msgspec.field(default_factory=list)
+    files_read: StringList = msgspec.field(default_factory=list)
+    files_modified: StringList = msgspec.field(default_factory=list)
     metadata: Object | None = None
     platform_source: Label | None = None
     pinned: bool = False
@@ -57,10 +57,10 @@ class MemoryPatch(Wire, frozen=True, kw_only=True):
     text: Text | UnsetType | None = UNSET
     narrative: Text | UnsetType | None = UNSET
     content: Text | UnsetType | None = UNSET
-    facts: Words | UnsetType | None = UNSET
-    concepts: Words | UnsetType | None = UNSET
-    files_read: Words | UnsetType | None = UNSET
-    files_modified: Words | UnsetType | None = UNSET
+    facts: StringList | UnsetType | None = UNSET
+    concepts: StringList | UnsetType | None = UNSET
+    files_read: StringList | UnsetType | None = UNSET
+    files_modified: StringList | UnsetType | None = UNSET
     metadata: Object | UnsetType | None = UNSET
     platform_source: Label | UnsetType | None = UNSET
     pinned: bool | UnsetType | None = UNSET
@@ -148,17 +148,17 @@ def create_memory(request: ApiRequest, data: JSONBody[MemoryCreate]) -> Response
     Content is compared within one project, session and kind.
     """
 
-    def act() -> Done[MemoryStored]:
+    def perform() -> PostResult[MemoryStored]:
         memory, created = memories.add(connection, request.caller, _new(data, "body"))
         reply = MemoryStored(memory=_view(memory), deduplicated=not created)
-        return Done([memory.id], 201 if created else 200, reply, {"Location": f"/v1/memories/{memory.id}"})
+        return PostResult([memory.id], 201 if created else 200, reply, {"Location": f"/v1/memories/{memory.id}"})
 
-    def recall(ids: list[str]) -> MemoryStored:
+    def replay(ids: list[str]) -> MemoryStored:
         memory = memories.get(connection, request.caller, ids[0])
         return MemoryStored(memory=_view(memory), deduplicated=False)
 
-    with appending(request, *memories.locks_for_insert(data.server_session_id)) as connection:
-        return once(request, connection, act=act, recall=recall, as_with=_with_first_status)
+    with begin_insert(request, *memories.locks_for_insert(data.server_session_id)) as connection:
+        return run_once(request, connection, perform=perform, replay=replay, for_status=_with_first_status)
 
 
 @post("/memories/batch", operation_id="createMemories", scope=MEMORIES_WRITE, idempotent=True)
@@ -168,16 +168,16 @@ def create_memories(
 ) -> Response[MemoryBatch]:
     """Store up to 500 memories, all or none. The reply is in input order; duplicates resolve to the same memory."""
 
-    def act() -> Done[MemoryBatch]:
+    def perform() -> PostResult[MemoryBatch]:
         new = [_new(item, f"body[{index}]") for index, item in enumerate(data)]
         stored = memories.add_batch(connection, request.caller, new)
-        return Done([memory.id for memory in stored], 201, _batch(stored))
+        return PostResult([memory.id for memory in stored], 201, _batch(stored))
 
-    def recall(ids: list[str]) -> MemoryBatch:
+    def replay(ids: list[str]) -> MemoryBatch:
         return _batch([memories.get(connection, request.caller, memory_id) for memory_id in ids])
 
     with request.database.write() as connection:
-        return once(request, connection, act=act, recall=recall)
+        return run_once(request, connection, perform=perform, replay=replay)
 
 
 @get("/memories/{memory_id:str}", operation_id="getMemory", scope=MEMORIES_READ, versioned=True)

@@ -4,7 +4,7 @@ from litestar import Response, Router, delete, get, patch, post
 from litestar.params import JSONBody
 from msgspec import UNSET, UnsetType, structs
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Label, Name, Object, Slug, Wire, extract_changes, to_view
@@ -122,16 +122,16 @@ def list_projects(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None)
 def create_project(request: ApiRequest, data: JSONBody[ProjectCreate]) -> Response[ProjectReply]:
     """Create a project. The key must not be bound to a project itself. 409 if the slug or the root path is taken."""
 
-    def act() -> Done[ProjectReply]:
+    def perform() -> PostResult[ProjectReply]:
         project = projects.create(connection, request.caller, **structs.asdict(data))
-        return Done([project.id], 201, _reply(project), {"Location": f"/v1/projects/{project.id}"})
+        return PostResult([project.id], 201, _reply(project), {"Location": f"/v1/projects/{project.id}"})
 
     with request.database.write() as connection:
-        return once(
+        return run_once(
             request,
             connection,
-            act=act,
-            recall=lambda ids: _reply(projects.get(connection, request.caller, ids[0])),
+            perform=perform,
+            replay=lambda ids: _reply(projects.get(connection, request.caller, ids[0])),
         )
 
 

@@ -4,7 +4,7 @@ from litestar import Response, Router, get, post
 from litestar.params import JSONBody
 from msgspec import structs
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.parameters import Cursor, Limit, PathId, ProjectId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import EpochMs, Id, Label, LenientWire, Object, Text, Wire
@@ -76,14 +76,17 @@ def start_session(request: ApiRequest, data: JSONBody[SessionStart]) -> Response
     Ids that are sent later are added to the session.
     """
 
-    def act() -> Done[SessionReply]:
+    def perform() -> PostResult[SessionReply]:
         session, is_new = sessions.start(connection, request.caller, sessions.NewSession(**structs.asdict(data)))
         location = {"Location": f"/v1/sessions/{session.id}"}
-        return Done([session.id], 201 if is_new else 200, _reply(session), location)
+        return PostResult([session.id], 201 if is_new else 200, _reply(session), location)
 
     with request.database.write() as connection:
-        return once(
-            request, connection, act=act, recall=lambda ids: _reply(sessions.get(connection, request.caller, ids[0]))
+        return run_once(
+            request,
+            connection,
+            perform=perform,
+            replay=lambda ids: _reply(sessions.get(connection, request.caller, ids[0])),
         )
 
 
@@ -115,12 +118,15 @@ def end_session(
 ) -> Response[SessionReply]:
     """End a session. Ending it again keeps the first end time."""
 
-    def act() -> Done[SessionReply]:
-        return Done([session_id], 200, _reply(sessions.end(connection, request.caller, session_id)))
+    def perform() -> PostResult[SessionReply]:
+        return PostResult([session_id], 200, _reply(sessions.end(connection, request.caller, session_id)))
 
     with request.database.write() as connection:
-        return once(
-            request, connection, act=act, recall=lambda ids: _reply(sessions.get(connection, request.caller, ids[0]))
+        return run_once(
+            request,
+            connection,
+            perform=perform,
+            replay=lambda ids: _reply(sessions.get(connection, request.caller, ids[0])),
         )
 
 

@@ -4,7 +4,7 @@ from litestar import Response, Router, delete, get, patch, post
 from litestar.params import JSONBody
 from msgspec import UNSET, UnsetType, structs
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.parameters import Cursor, Limit, PathId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Name, Object, Wire, extract_changes
@@ -75,16 +75,16 @@ def list_teams(request: ApiRequest, limit: Limit = 50, cursor: Cursor = None) ->
 def create_team(request: ApiRequest, data: JSONBody[TeamCreate]) -> Response[TeamReply]:
     """Create a team. 409 if the slug is taken."""
 
-    def act() -> Done[TeamReply]:
+    def perform() -> PostResult[TeamReply]:
         team = teams.create(connection, request.caller, **structs.asdict(data))
-        return Done([team.id], 201, _reply(team), {"Location": f"/v1/teams/{team.id}"})
+        return PostResult([team.id], 201, _reply(team), {"Location": f"/v1/teams/{team.id}"})
 
     with request.database.write() as connection:
-        return once(
+        return run_once(
             request,
             connection,
-            act=act,
-            recall=lambda ids: _reply(teams.get(connection, request.caller, ids[0])),
+            perform=perform,
+            replay=lambda ids: _reply(teams.get(connection, request.caller, ids[0])),
         )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from litestar import Response, Router, get, post
 from litestar.params import JSONBody, QueryParameter
 
-from app.api.http.idempotency import Done, once
+from app.api.http.idempotency import PostResult, run_once
 from app.api.http.parameters import PathId, ProjectId
 from app.api.http.request import ApiRequest
 from app.api.http.schemas import Id, Object, Wire, to_view
@@ -145,7 +145,7 @@ router = Router(
 
 
 def _start_repair(request: ApiRequest, repair: Repair, data: VectorRepair) -> Response[OperationReply]:
-    def act() -> Done[OperationReply]:
+    def perform() -> PostResult[OperationReply]:
         operation = vectors.request(
             connection,
             request.caller,
@@ -154,13 +154,13 @@ def _start_repair(request: ApiRequest, repair: Repair, data: VectorRepair) -> Re
             project_id=data.project_id,
             dry_run=data.dry_run,
         )
-        return Done([operation.id], 202, _reply(operation))
+        return PostResult([operation.id], 202, _reply(operation))
 
-    def recall(ids: list[str]) -> OperationReply:
+    def replay(ids: list[str]) -> OperationReply:
         return _reply(jobs.get(connection, request.caller, ids[0]))
 
     with request.database.write() as connection:
-        return once(request, connection, act=act, recall=recall)
+        return run_once(request, connection, perform=perform, replay=replay)
 
 
 def _reply(operation: Operation) -> OperationReply:
