@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-_VALUES: Final[dict[str, Any]] = {
+_BY_FIELD: Final[dict[str, Any]] = {
     "accessToken": "eyJhbGciOiJIUzI1NiIs…",
     "action": "memory.create",
     "after": "2026-11-01T00:00:00Z",
@@ -88,7 +88,7 @@ _VALUES: Final[dict[str, Any]] = {
     "userId": "ada",
     "version": "0.1.0",
 }
-_IN: Final[dict[str, dict[str, Any]]] = {
+_BY_STRUCT: Final[dict[str, dict[str, Any]]] = {
     "Problem": {"type": "about:blank", "title": "Not Found", "status": 404, "issues": []},
     "IssueView": {"path": "body.limit", "message": "Expected `int`, got `str`"},
     "Info": {"name": "cmem-server", "runtime": "python 3.11.7", "authMode": "api-key"},
@@ -133,25 +133,25 @@ _IN: Final[dict[str, dict[str, Any]]] = {
     "UsageReply": {"total": 7375},
     "SourceView": {"sourceType": "observation"},
 }
-_WHOLE: Final[dict[str, dict[str, Any]]] = {
+_COMPLETE: Final[dict[str, dict[str, Any]]] = {
     "KeyPatch": {"name": "build server", "scopes": ["memories:read"]},
     "KeyRotate": {"overlapSeconds": 86_400},
     "MemberPatch": {"role": "admin"},
     "MemoryPatch": {"facts": ["The gateway's timeout is 5 s"], "pinned": True},
-    "ContextRequest": {"projectId": _VALUES["id"], "query": _VALUES["query"], "maxChars": 1500},
-    "VectorRepair": {"projectId": _VALUES["id"], "dryRun": True},
-    "SearchRequest": {"projectId": _VALUES["id"], "query": _VALUES["query"], "kinds": ["observation"], "limit": 5},
+    "ContextRequest": {"projectId": _BY_FIELD["id"], "query": _BY_FIELD["query"], "maxChars": 1500},
+    "VectorRepair": {"projectId": _BY_FIELD["id"], "dryRun": True},
+    "SearchRequest": {"projectId": _BY_FIELD["id"], "query": _BY_FIELD["query"], "kinds": ["observation"], "limit": 5},
 }
 _EPOCH_MS: Final = 1_796_041_060_860
-_HIDDEN_IN_REQUESTS: Final = frozenset({"content", "cursor", "explain", "createdAfter", "createdBefore"})
+_OMITTED_IN_REQUESTS: Final = frozenset({"content", "cursor", "explain", "createdAfter", "createdBefore"})
 
 
 def example(schema: Mapping[str, Any], components: Mapping[str, Any], name: str = "") -> Any:
     """Return an example value for a JSON schema; `name` is the field that it is for."""
     if "$ref" in schema:
         return example(components[schema["$ref"].rsplit("/", 1)[1]], components, name)
-    if name in _VALUES and _fits(_VALUES[name], schema):
-        return _VALUES[name]
+    if name in _BY_FIELD and _fits(_BY_FIELD[name], schema):
+        return _BY_FIELD[name]
     for choices in ("anyOf", "oneOf"):
         if choices in schema:
             return example(schema[choices][0], components, name)
@@ -161,30 +161,30 @@ def example(schema: Mapping[str, Any], components: Mapping[str, Any], name: str 
         return _object(schema, components)
     if schema.get("type") == "array":
         return [example(schema.get("items", {}), components, name.removesuffix("s"))]
-    return _plain(schema, name)
+    return _generic_value(schema, name)
 
 
 def _object(schema: Mapping[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
     title = schema.get("title", "")
-    if title in _WHOLE:
-        return _WHOLE[title]
+    if title in _COMPLETE:
+        return _COMPLETE[title]
     shown = {key: value for key, value in schema["properties"].items() if _is_shown(key, schema)}
-    return {key: example(value, components, key) for key, value in shown.items()} | _IN.get(title, {})
+    return {key: example(value, components, key) for key, value in shown.items()} | _BY_STRUCT.get(title, {})
 
 
 def _is_shown(key: str, schema: Mapping[str, Any]) -> bool:
     """Say whether an example shows a field: it is required, or its value is instructive."""
-    return key in schema.get("required", ()) or bool(_VALUES.get(key) and key not in _HIDDEN_IN_REQUESTS)
+    return key in schema.get("required", ()) or bool(_BY_FIELD.get(key) and key not in _OMITTED_IN_REQUESTS)
 
 
-def _plain(schema: Mapping[str, Any], name: str) -> Any:
+def _generic_value(schema: Mapping[str, Any], name: str) -> Any:
     if "default" in schema:
         return schema["default"]
     kind = schema.get("type")
     if kind == "integer":
         return _EPOCH_MS if name.endswith(("Epoch", "After", "Before")) else max(1, schema.get("minimum", 1))
     if kind == "string" and name.endswith("Id"):
-        return _VALUES["id"]
+        return _BY_FIELD["id"]
     return {"string": name or "text", "boolean": True, "number": 0.87, "object": {}}.get(kind or "")
 
 

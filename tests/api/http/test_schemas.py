@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec import UNSET, UnsetType
 
-from app.api.http.schemas import Wire, changes_in, view_of
+from app.api.http.schemas import Wire, extract_changes, to_view
 
 
 @dataclass
@@ -24,14 +24,14 @@ class RecordPatch(Wire, frozen=True, kw_only=True):
     tags: list[str] | UnsetType | None = UNSET
 
 
-def test_view_holds_the_fields_that_it_names():
-    """A record may have more attributes; the reply says nothing of them."""
-    assert view_of(RecordView, Record("one", secret="x"), score=0.5) == RecordView(id="one", score=0.5)
+def test_view_has_only_its_own_fields():
+    """Other attributes of the record are not in the reply."""
+    assert to_view(RecordView, Record("one", secret="x"), score=0.5) == RecordView(id="one", score=0.5)
 
 
-def test_extra_fields_replace_attributes_of_the_record():
+def test_extra_fields_override_attributes_of_the_record():
     """A reply may show another value than the row has."""
-    assert view_of(RecordView, Record("one", secret="x"), id="two", score=0.5).id == "two"
+    assert to_view(RecordView, Record("one", secret="x"), id="two", score=0.5).id == "two"
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_extra_fields_replace_attributes_of_the_record():
 )
 def test_patch_sets_only_the_fields_that_were_sent(patch: RecordPatch, changes: dict[str, object]):
     """Null clears a field: to None, or to the empty value of a field that cannot be null."""
-    assert changes_in(patch, tags=[]) == changes
+    assert extract_changes(patch, tags=[]) == changes

@@ -157,19 +157,19 @@ def refusal(number: int, actor: str = "key") -> AuditEvent:
     return AuditEvent("team", None, actor, None, "memory.delete", ("memory", str(number)), "refused")
 
 
-def counts(gathering: AuditBuffer) -> list[int]:
-    return [gathered.count for gathered in gathering.drain().values()]
+def counts(buffer: AuditBuffer) -> list[int]:
+    return [event.count for event in buffer.drain().values()]
 
 
 def test_a_batch_is_bounded_whatever_is_refused():
     """A key holder cannot fill the disk with refusals: the excess is counted together."""
-    gathering = AuditBuffer(capacity=10)
+    buffer = AuditBuffer(capacity=10)
     for number in range(1000):
-        gathering.add(refusal(number), "request")
+        buffer.add(refusal(number), "request")
     for number in range(1000):
-        gathering.add(refusal(number, actor=f"key {number}"), "request")
+        buffer.add(refusal(number, actor=f"key {number}"), "request")
 
-    batch = counts(gathering)
+    batch = counts(buffer)
 
     assert len(batch) <= 21
     assert sum(batch) == 2000
@@ -177,40 +177,40 @@ def test_a_batch_is_bounded_whatever_is_refused():
 
 def test_the_same_refusal_is_counted_in_one_entry():
     """A client that hammers the server causes one row per batch."""
-    gathering = AuditBuffer()
+    buffer = AuditBuffer()
     for _ in range(50):
-        gathering.add(refusal(1), "request")
+        buffer.add(refusal(1), "request")
 
-    assert (counts(gathering), counts(gathering)) == ([50], [])
+    assert (counts(buffer), counts(buffer)) == ([50], [])
 
 
 def test_a_refused_credential_is_written_once_per_minute(monkeypatch: pytest.MonkeyPatch):
     """Immediately the first time, then aggregated; another credential does not wait for it."""
-    gathering, now = AuditBuffer(), now_ms()
-    refused = refusal(1)._replace(action=entries.CREDENTIAL_REFUSED)
-    gathering.add(refused, "request")
-    assert counts(gathering) == [1]
+    buffer, now = AuditBuffer(), now_ms()
+    refused = refusal(1)._replace(action=audit_entries.CREDENTIAL_REFUSED)
+    buffer.add(refused, "request")
+    assert counts(buffer) == [1]
 
     for _ in range(3):
-        gathering.add(refused, "request")
-    gathering.add(refused._replace(actor_id="another"), "request")
-    assert counts(gathering) == [1]
+        buffer.add(refused, "request")
+    buffer.add(refused._replace(actor_id="another"), "request")
+    assert counts(buffer) == [1]
 
     monkeypatch.setattr(audit_entries, "now_ms", lambda: now + 61_000)
-    assert counts(gathering) == [3]
+    assert counts(buffer) == [3]
 
 
 def test_a_batch_that_could_not_be_written_is_written_with_the_next():
     """Nothing is lost or counted twice."""
-    gathering = AuditBuffer()
-    gathering.add(refusal(1), "request")
-    batch = gathering.drain()
-    gathering.add(refusal(1), "request")
-    gathering.add(refusal(2), "request")
+    buffer = AuditBuffer()
+    buffer.add(refusal(1), "request")
+    batch = buffer.drain()
+    buffer.add(refusal(1), "request")
+    buffer.add(refusal(2), "request")
 
-    gathering.requeue(batch)
+    buffer.requeue(batch)
 
-    assert sorted(counts(gathering)) == [1, 2]
+    assert sorted(counts(buffer)) == [1, 2]
 
 
 @contextmanager
@@ -262,7 +262,7 @@ def test_the_audit_log_holds_no_text(team: Tenant):
 def test_the_audit_log_is_append_only(database: Database, statement: str):
     """Not even a plain database connection can change it."""
     with database.write() as connection:
-        entries.record(connection, server_owner(), "key.create", target=("key", "1"))
+        audit_entries.record(connection, server_owner(), "key.create", target=("key", "1"))
 
     with pytest.raises(IntegrityError), database.write() as connection:
         connection.exec_driver_sql(statement)

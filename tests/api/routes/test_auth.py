@@ -17,8 +17,8 @@ from app.services.identity import credentials, members, teams
 from app.services.identity.credentials import PresentedKey
 from app.store.models import api_keys
 from tests.conftest import Server, Tenant, client, make_key, make_tenant, servers
+from tests.databases import Databases
 from tests.services.identity.test_tokens import ATTACKS
-from tests.stores import Stores
 
 WHOAMI = "/v1/auth/whoami"
 
@@ -102,7 +102,7 @@ def test_unknown_and_wrong_keys_are_refused_alike(server: Server, team: Tenant):
     wrong = credentials.mint()
     forged = forge(team.api_key)
     replies = [
-        get(server, headers={"Authorization": f"Bearer {credentials.text_of(key)}", "X-Request-Id": "same"})
+        get(server, headers={"Authorization": f"Bearer {credentials.format_key(key)}", "X-Request-Id": "same"})
         for key in (wrong, forged)
     ]
 
@@ -256,9 +256,9 @@ def test_the_keys_of_a_deleted_team_are_refused(server: Server, as_team: Callabl
 
 
 @pytest.mark.usefixtures("documented_key_hashes")
-def test_pending_key_updates_are_flushed_on_shutdown(stores: Stores, tmp_path: Path):
+def test_pending_key_updates_are_flushed_on_shutdown(databases: Databases, tmp_path: Path):
     """Last use, and a hash upgraded to the current parameters: written in batches, not lost."""
-    with servers(stores, tmp_path) as start:
+    with servers(databases, tmp_path) as start:
         server = start()
         team = make_tenant(server, "a")
         team.http.close()

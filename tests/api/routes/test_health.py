@@ -13,7 +13,7 @@ from app.services.operations.readiness import Readiness
 from app.store.database import Database
 from app.store.schema import migrations
 from tests.conftest import Server, Tenant, make_tenant
-from tests.stores import Stores
+from tests.databases import Databases
 
 PUBLIC = ["/healthz", "/readyz", "/api/health", "/api/readiness", "/api/version", "/v1/info", "/openapi.json", "/docs"]
 
@@ -110,10 +110,10 @@ def test_a_damaged_database_file_is_reported(database: Database, damage: Callabl
     assert readiness.of_database()[0] == reported
 
 
-def test_a_missing_table_is_reported(stores: Stores, database: Database, tmp_path: Path):
+def test_a_missing_table_is_reported(databases: Databases, database: Database, tmp_path: Path):
     """Every table is checked."""
     readiness = Readiness(database)
-    with closing(Database(stores.owner_url(tmp_path))) as owned, owned.write() as connection:
+    with closing(Database(databases.owner_url(tmp_path))) as owned, owned.write() as connection:
         connection.exec_driver_sql("DROP TABLE memory_sources")
 
     readiness.try_writing()
@@ -146,12 +146,12 @@ def test_a_server_with_a_damaged_database_is_alive_and_not_ready(start_server: C
 
 @pytest.mark.postgresql
 def test_a_server_without_its_database_is_alive_and_not_ready(
-    stores: Stores, start_server: Callable[..., Server], tmp_path: Path
+    databases: Databases, start_server: Callable[..., Server], tmp_path: Path
 ):
     """Liveness stays 200, readiness and all other requests are 503."""
     server = start_server()
     team = make_tenant(server, "a")
-    stores.forget(tmp_path)
+    databases.drop(tmp_path)
 
     with closing(team.http) as http:
         statuses = [http.get(path).status_code for path in ("/healthz", "/readyz", "/v1/memories")]
@@ -161,10 +161,10 @@ def test_a_server_without_its_database_is_alive_and_not_ready(
     assert (ready["status"], ready["database"]) == ("unavailable", "not readable: it cannot be reached")
 
 
-def test_missing_migrations_are_reported(stores: Stores, database: Database, tmp_path: Path):
+def test_missing_migrations_are_reported(databases: Databases, database: Database, tmp_path: Path):
     """The current and the expected revision are named."""
     database.close()
-    migrations.downgrade(stores.owner_url(tmp_path), "0001")
+    migrations.downgrade(databases.owner_url(tmp_path), "0001")
 
     state, revision = Readiness(database).of_database()
 

@@ -81,7 +81,7 @@ def test_a_patch_that_would_make_two_rows_equal_is_refused(team: Tenant, is_in_a
     refused = patched(team, second, content="first")
 
     assert code_of(refused) == (409, "Conflict")
-    assert "has this content already" in refused.json()["message"]
+    assert "already has this content" in refused.json()["message"]
     assert team.http.get(f"/v1/memories/{second['id']}").json()["memory"] == second
 
 

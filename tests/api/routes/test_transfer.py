@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.conftest import Server, Tenant, client, make_key
-from tests.services import everything
+from tests.services import full_project
 from tests.services.transfer.test_round_trip import without_ids
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -14,7 +14,7 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 @pytest.fixture
 def exported(server: Server, team: Tenant) -> bytes:
     """An export of a project of the team, as a client receives it."""
-    project_id = everything.fill(server.database, team.caller, rows=200)
+    project_id = full_project.create(server.database, team.caller, rows=200)
     reply = team.http.get(f"/v1/projects/{project_id}/export")
     assert (reply.status_code, reply.headers["content-type"]) == (200, "application/x-ndjson")
     return reply.content

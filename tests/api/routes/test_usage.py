@@ -7,7 +7,7 @@ from app.caller import AUDIT_READ
 from app.clock import now_ms
 from app.services.quotas import rate_limit
 from tests.conftest import Server, Tenant, client, make_key, make_tenant, servers
-from tests.stores import Stores
+from tests.databases import Databases
 
 
 def send_one_of_each_kind(tenant: Tenant) -> None:
@@ -53,14 +53,14 @@ def test_another_month_can_be_requested(team: Tenant):
     assert team.http.get("/v1/usage", params={"month": "2001-13"}).status_code == 400
 
 
-def test_usage_survives_a_restart(stores: Stores, tmp_path: Path):
+def test_usage_survives_a_restart(databases: Databases, tmp_path: Path):
     """Counts are stored on shutdown, and counted once."""
-    with servers(stores, tmp_path) as start:
+    with servers(databases, tmp_path) as start:
         team = make_tenant(start(), "a")
         send_one_of_each_kind(team)
         team.http.close()
 
-    with servers(stores, tmp_path) as start, client(start(), team.api_key) as http:
+    with servers(databases, tmp_path) as start, client(start(), team.api_key) as http:
         totals = [http.get("/v1/usage").json()["total"] for _ in range(3)]
 
     assert totals == [5, 6, 7]

@@ -12,7 +12,7 @@ from app.services.memories import memories
 from app.services.memories.memories import content_hash
 from app.store.fulltext import SearchScope, dialects
 from app.store.maintenance import dialects as maintenance
-from tests.services.conftest import Place
+from tests.services.conftest import TeamProject
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 FIELD = st.one_of(TEXT, st.lists(TEXT, min_size=1, max_size=4))
@@ -60,40 +60,43 @@ def test_only_inserts_into_the_same_session_share_a_lock(session_id: str | None,
     assert memories.locks_for_insert(session_id) == locks
 
 
-def test_writing_needs_memories_write(place: Place):
+def test_writing_needs_memories_write(team_project: TeamProject):
     """A reader cannot store, change or remove memories."""
-    memory = place.remember("x")
-    reader = Caller(team_id=place.caller.team_id, scopes=frozenset({MEMORIES_READ}))
-    new = memories.NewMemory(project_id=place.project_id, kind="manual", type="manual", text="y")
+    memory = team_project.remember("x")
+    reader = Caller(team_id=team_project.caller.team_id, scopes=frozenset({MEMORIES_READ}))
+    new = memories.NewMemory(project_id=team_project.project_id, kind="manual", type="manual", text="y")
 
     for act in (
         lambda connection: memories.add(connection, reader, new),
         lambda connection: memories.change(connection, reader, memory.id, {"text": "z"}, precondition=lambda _: True),
         lambda connection: memories.remove(connection, reader, memory.id, precondition=lambda _: True),
     ):
-        with pytest.raises(Forbidden, match=MEMORIES_WRITE), place.database.write() as connection:
+        with pytest.raises(Forbidden, match=MEMORIES_WRITE), team_project.database.write() as connection:
             act(connection)
 
 
-def test_memories_are_returned_in_the_order_of_the_ids(place: Place):
+def test_memories_are_returned_in_the_order_of_the_ids(team_project: TeamProject):
     """Ids outside the caller's scope are left out."""
-    first, second = place.remember("a"), place.remember("b")
-    with place.database.read() as connection:
-        rows = memories.by_ids(connection, place.caller, [second.id, "nobody's", first.id])
+    first, second = team_project.remember("a"), team_project.remember("b")
+    with team_project.database.read() as connection:
+        rows = memories.by_ids(connection, team_project.caller, [second.id, "nobody's", first.id])
 
     assert [memory.id for memory in rows] == [second.id, first.id]
 
 
-def test_changed_words_are_no_longer_found(place: Place):
+def test_changed_words_are_no_longer_found(team_project: TeamProject):
     """After a hundred changes of a row, the index has one entry with the last words only."""
-    memory = place.remember("word0")
+    memory = team_project.remember("word0")
     for number in range(1, 101):
-        with place.database.write() as connection:
+        with team_project.database.write() as connection:
             changes = {"text": f"word{number}"}
-            memories.change(connection, place.caller, memory.id, changes, precondition=lambda _: True)
+            memories.change(connection, team_project.caller, memory.id, changes, precondition=lambda _: True)
 
-    full_text, scope = dialects.of(place.database.dialect), SearchScope(place.caller.team_id, (place.project_id,))
-    with place.database.read() as connection:
+    full_text, scope = (
+        dialects.of(team_project.database.dialect),
+        SearchScope(team_project.caller.team_id, (team_project.project_id,)),
+    )
+    with team_project.database.read() as connection:
         counts = [len(full_text.find(connection, scope, (((f"word{number}",),),), limit=9)) for number in range(101)]
     assert counts == [0] * 100 + [1]
-    assert maintenance.of(place.database.dialect).is_full_text_intact(place.database)
+    assert maintenance.of(team_project.database.dialect).is_full_text_intact(team_project.database)
