@@ -1,26 +1,25 @@
-"""The house as a test: which room may import which, who reads the environment, how long things are."""
+"""The architecture as a test: which package may import which, and which library is known where."""
 
 import ast
-import statistics
-from collections.abc import Iterator
-from pathlib import Path
+import tomllib
 
 import pytest
 
 from tests import ROOT
+from tests.modules import APP, MODULES, Module, modules_below
 
-APP = ROOT / "app"
 LEAVES = {"retrieval", "errors", "caller", "clock", "version", "parent_watchdog"}
 BELOW = {
     "__main__": {"cli"},
-    "cli": {"processes", "main", "api", "services", "store", "vectors", "vector_index", "legacy", "settings", "logs"},
-    "processes": {"main", "api", "services", "store", "vectors", "vector_index", "settings", "logs"},
-    "main": {"api", "services", "store", "vectors", "vector_index", "retrieval", "settings", "logs"},
+    "cli": {"processes", "main", "services", "store", "vectors", "vector_index", "legacy", "settings", "logs"},
+    "processes": {"main", "services", "store", "vectors", "vector_index", "settings", "logs"},
+    "main": {"api", "services", "store", "vectors", "vector_index", "llm", "settings", "logs"},
     "vector_index": {"vectors", "store", "settings"},
     "api": {"services", "store", "vectors"},
-    "services": {"store", "vectors", "legacy.shapes"},
+    "services": {"store", "vectors", "llm", "legacy.shapes"},
     "vectors": {"store"},
     "store": set(),
+    "llm": set(),
     "legacy": set(),
     "settings": set(),
     "logs": set(),
@@ -31,124 +30,152 @@ BELOW = {
     "version": set(),
     "parent_watchdog": set(),
 }
-"""What each room may import besides itself and the leaves. `cli` starts the server and prints its contract."""
-MODULES = sorted(path for path in APP.rglob("*.py"))
-LONGEST_FILE_LINES = 400
-MEDIAN_FUNCTION_LINES = 10
-
-
-def _room(module: str) -> str:
-    return module.removeprefix("app.").split(".")[0]
-
-
-def _name(path: Path) -> str:
-    parts = path.relative_to(APP.parent).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-def _imported(path: Path) -> Iterator[str]:
-    """Yield every module that a file imports; of `from app.store import x` both app.store and app.store.x."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide where an arrow points"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+"""What each package may import, apart from itself and the leaves. No front door imports another."""
+FRONT_DOORS = {"api", "cli"}
+SERVICE_TOPICS = (
+    "shared",
+    "quotas",
+    "audit",
+    "projects",
+    "identity",
+    "memories",
+    "search",
+    "deletion",
+    "transfer",
+    "operations",
+    "backup",
+)
+"""A topic of services imports only topics to the left of it."""
+LIBRARY_WALLS = {
+    "chromadb": ("app.vectors.chroma",),
+    "chromadb_rust_bindings": ("app.vectors.chroma",),
+    "httpx": ("app.vectors", "app.llm"),
+    "jinja2": ("app.web",),
+    "litestar": ("app.api", "app.main", "app.processes"),
+    "mcp": ("app.mcp",),
+    "psycopg": ("app.store", "app.cli.console"),
+    "sqlite3": ("app.store", "app.legacy", "app.vectors", "app.cli.console"),
+    "uvicorn": ("app.processes",),
+}
+"""The only places where a library is known: everything else would work as well with another one."""
+ONLY_THROUGH_ITS_BINDINGS = {"chromadb"}
+"""Its bindings run the server, and its client has no time limits: the package itself is never imported."""
 
 
 def _may_import(importer: str, imported: str) -> bool:
     allowed = BELOW[importer] | (LEAVES if importer not in LEAVES else set()) | {importer}
-    return any(f"{imported}.".startswith(f"app.{room}.") for room in allowed)
+    return any(f"{imported}.".startswith(f"app.{package}.") for package in allowed)
 
 
 def test_imports_point_down():
-    """No room imports one above or beside it."""
-    arrows = [
-        (_name(path), imported) for path in MODULES for imported in _imported(path) if imported.startswith("app.")
+    """No package imports one above or beside it."""
+    wrong = [
+        (module.name, imported)
+        for module in MODULES
+        for imported in module.imports()
+        if imported.startswith("app.") and not _may_import(module.package, imported)
     ]
-    wrong = [arrow for arrow in arrows if not _may_import(_room(arrow[0]), arrow[1])]
 
     assert wrong == []
 
 
-def test_every_room_is_on_the_map():
-    """A new room is a decision: it gets its place among the others."""
-    assert {_room(_name(path)) for path in MODULES} - {"app"} == BELOW.keys()
+def test_every_package_is_on_the_map():
+    """A new package is a decision: it gets its place among the others."""
+    assert {module.package for module in MODULES} - {"app"} == BELOW.keys()
 
 
-def test_the_migrations_import_nothing_of_the_app():
+def test_no_front_door_imports_another():
+    """What two doors need belongs below both."""
+    assert [door for door in FRONT_DOORS if BELOW[door] & (FRONT_DOORS - {door})] == []
+
+
+def test_every_service_belongs_to_a_topic():
+    """A service module outside a topic would have no place in the order."""
+    topics = {module.topic for module in MODULES if module.package == "services"} - {None}
+    outside = [path.name for path in (APP / "services").glob("*.py") if path.name != "__init__.py"]
+
+    assert (topics, outside) == (set(SERVICE_TOPICS), [])
+
+
+def _topic_arrows(module: Module) -> list[str]:
+    if module.topic is None:
+        return []
+    allowed = SERVICE_TOPICS[: SERVICE_TOPICS.index(module.topic) + 1]
+    imported = [name for name in module.imports() if name.startswith("app.services.")]
+    return [f"{module.name} -> {name}" for name in imported if name.split(".")[2] not in allowed]
+
+
+def test_service_topics_import_in_one_order():
+    """Memories know projects, and never the other way round."""
+    assert [arrow for module in MODULES for arrow in _topic_arrows(module)] == []
+
+
+def test_migrations_import_nothing_of_the_app():
     """A migration is frozen: what it needs of the app today may be gone tomorrow."""
-    frozen = sorted((APP.parent / "migrations").glob("*/*.py"))
+    frozen = [module for module in modules_below(ROOT / "migrations") if module.path.parent.name != "migrations"]
 
     assert frozen
-    assert [(path.name, name) for path in frozen for name in _imported(path) if name.startswith("app")] == []
+    assert [(each.name, name) for each in frozen for name in each.imports() if name.startswith("app")] == []
 
 
-def _uses(attribute: str) -> list[str]:
+def _users(attribute: str) -> set[str]:
     """Return the modules in whose code a name or attribute appears."""
-    found = []
-    for path in MODULES:
-        names = {
-            node.id if isinstance(node, ast.Name) else node.attr
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.Name | ast.Attribute)
-        }
-        if attribute in names:
-            found.append(_name(path))
-    return found
+    return {
+        module.name
+        for module in MODULES
+        for node in ast.walk(module.tree)
+        if (isinstance(node, ast.Name) and node.id == attribute)
+        or (isinstance(node, ast.Attribute) and node.attr == attribute)
+    }
 
 
 @pytest.mark.parametrize("reader", ["environ", "getenv", "environb"])
-def test_nobody_reads_the_environment_but_settings(reader: str):
-    """Lower rooms get values: what decides them is written in one place."""
-    # to their children, with what differs for those, or without what would change a child's mind
-    hands_it_on = {"app.vectors.chroma.server", "app.processes.supervisor", "app.store.backup.programs"}
-    assert set(_uses(reader)) <= {"app.settings"} | hands_it_on
+def test_only_settings_reads_the_environment(reader: str):
+    """Lower packages get values: what decides them is written in one place."""
+    # these pass it to child processes, changed where a child needs it
+    pass_it_on = {"app.vectors.chroma.server", "app.processes.supervisor", "app.store.backup.programs"}
+    assert _users(reader) <= {"app.settings"} | pass_it_on
 
 
-def test_chroma_is_imported_in_its_own_room_only():
-    """Everybody else knows vectors, and not the library that keeps them."""
-    importers = {_name(path) for path in MODULES for name in _imported(path) if name.split(".")[0] == "chromadb"}
-
-    assert {name for name in importers if not name.startswith("app.vectors.chroma")} == set()
+def _is_within(name: str, places: tuple[str, ...]) -> bool:
+    return any(f"{name}.".startswith(f"{place}.") for place in places)
 
 
-@pytest.mark.parametrize("library", ["litestar", "uvicorn"])
-def test_http_is_known_at_the_front_only(library: str):
-    """Services and everything below them would serve another front door as well."""
-    importers = {_room(_name(path)) for path in MODULES for name in _imported(path) if name.split(".")[0] == library}
-
-    assert importers <= {"main", "api", "cli", "processes"}
+def _dependencies() -> str:
+    return "\n".join(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
 
 
-def test_no_file_is_too_long():
-    """What passes four hundred lines becomes a package."""
-    lengths = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+@pytest.mark.parametrize("library", LIBRARY_WALLS)
+def test_a_library_is_imported_in_its_own_place_only(library: str):
+    """Imports count, and so do imports in program texts that are run in a process of their own."""
+    importers = {module.name for module in MODULES if library in module.libraries()}
 
-    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE_LINES} == {}
+    assert {name for name in importers if not _is_within(name, LIBRARY_WALLS[library])} == set()
 
 
-def test_functions_are_short():
-    """Half of all functions fit into a glance."""
-    lines = [
-        node.end_lineno - node.lineno + 1
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
-    ]
+@pytest.mark.parametrize("library", LIBRARY_WALLS)
+def test_a_wall_has_something_behind_it(library: str):
+    """A wall around a library that nobody imports would pass whatever happens, and so would one that admits nobody.
 
-    assert statistics.median(lines) < MEDIAN_FUNCTION_LINES
+    A library that is not yet a dependency must not be imported at all.
+    """
+    importers = {module.name for module in MODULES if library in module.libraries()}
+    is_used = library not in {"jinja2", "mcp"} or library in _dependencies()
+
+    assert LIBRARY_WALLS[library]
+    assert bool(importers) == (is_used and library not in ONLY_THROUGH_ITS_BINDINGS)
 
 
 @pytest.mark.parametrize("word", ["bm25", "rank"])
 def test_full_text_never_scores(word: str):
-    """FTS5's own scores depend on every team's rows: a stranger would change another's order."""
+    """FTS5's own scores depend on every team's rows: another team would change this team's order."""
     queries = [
-        (_name(path), node.value)
-        for path in MODULES
-        if path.is_relative_to(APP / "store") or path.is_relative_to(APP / "services")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        (module.name, node.value)
+        for module in MODULES
+        if module.package in {"store", "services"}
+        for node in ast.walk(module.tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "SELECT" in node.value
     ]
 
+    assert queries
     assert [(name, sql) for name, sql in queries if word in sql.lower().replace("(", " ").split()] == []
