@@ -1,4 +1,4 @@
-"""A chat endpoint on loopback, in the place of a language model."""
+"""A chat completions endpoint on loopback that replaces a language model."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 20.0
 
 @dataclass
 class Model:
-    """It answers as it is told once `may_answer` is set, and keeps what it was asked."""
+    """Answers with `content` and `status` once `may_answer` is set, and records its requests."""
 
     url: str = ""
     content: str = '{"starts": [0, 1]}'

@@ -1,4 +1,4 @@
-"""What every test stands on: a migrated database copied per test, a real server on loopback, and keys of teams."""
+"""Fixtures for every test: a migrated database copied per test, a real server on loopback, and keys of teams."""
 
 import socket
 import threading
@@ -14,6 +14,7 @@ import httpx
 import pytest
 import structlog
 import uvicorn
+from argon2 import PasswordHasher
 from structlog.testing import capture_logs
 
 from app.caller import EVERYTHING, Caller, server_owner
@@ -24,26 +25,32 @@ from app.services.projects import projects
 from app.settings import Settings
 from app.store.database import Database
 from tests import postgresql
+from tests.databases import Databases, PostgresqlDatabases, SqliteDatabases, database_url
 from tests.postgresql import Cluster
 from tests.serving import Home
-from tests.stores import PostgresqlStores, SqliteStores, Stores, of_folder
 
 DIALECT = "dialect"
 DIALECTS = ("sqlite", "postgresql")
-NO_POSTGRESQL = "PostgreSQL's programs (initdb, pg_ctl) are not installed: nothing was tried on it"
+CLUSTERS = {"cluster", "own_cluster"}
+"""The fixtures that start a PostgreSQL server."""
+NO_POSTGRESQL = "PostgreSQL (initdb, pg_ctl) is not installed: its tests were skipped"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers of tests that are about one dialect."""
-    config.addinivalue_line("markers", "sqlite: about SQLite alone: its file, its locks, its pages")
-    config.addinivalue_line("markers", "postgresql: about PostgreSQL alone: its roles, its policies")
+    """Name the markers."""
+    config.addinivalue_line("markers", "sqlite: about SQLite only: its file, its locks, its pages")
+    config.addinivalue_line("markers", "postgresql: about PostgreSQL only: its roles, its policies")
+    config.addinivalue_line("markers", "process: starts processes or takes seconds; `make check` leaves it out")
+    config.addinivalue_line("markers", "needs_postgresql: set here on whatever runs on PostgreSQL")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what is about one dialect alone where it is another; what says nothing of it runs once."""
+    """Drop tests about one dialect from the other one, and mark those that need PostgreSQL."""
     items[:] = [item for item in items if not _is_of_another_dialect(item)]
     for item in items:
         item.user_properties.append((DIALECT, _dialect(item)))
+        if _dialect(item) == "postgresql" or CLUSTERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.needs_postgresql)
 
 
 def _is_of_another_dialect(item: pytest.Item) -> bool:
@@ -53,23 +60,38 @@ def _is_of_another_dialect(item: pytest.Item) -> bool:
 
 def _dialect(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
-    return callspec.params.get("stores") if callspec else None
+    return callspec.params.get("databases") if callspec else None
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many tests passed on each dialect, and whether one could not be tried at all."""
+    """Report how many tests passed on each dialect, and whether PostgreSQL was missing."""
     passed = [report for report in terminalreporter.getreports("passed") if report.when == "call"]
     counts = Counter(dict(report.user_properties).get(DIALECT) for report in passed)
     for dialect in DIALECTS:
         terminalreporter.write_line(f"{counts[dialect]} tests passed on {dialect}")
-    terminalreporter.write_line(f"{counts[None]} tests passed that need no database of either")
+    terminalreporter.write_line(f"{counts[None]} tests passed without a dialect")
     if postgresql.binaries() is None:
         terminalreporter.write_line(NO_POSTGRESQL, red=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cheap_key_hashes() -> Iterator[PasswordHasher]:
+    """Hash keys of tests in well under a millisecond: thousands of them would take minutes at the real cost."""
+    documented = credentials._HASHER
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(credentials, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+        yield documented
+
+
+@pytest.fixture
+def documented_key_hashes(cheap_key_hashes: PasswordHasher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hash keys at the real cost, for tests that are about it."""
+    monkeypatch.setattr(credentials, "_HASHER", cheap_key_hashes)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A PostgreSQL server, started by the first test that asks for it."""
+    """A PostgreSQL server, started by the first test that needs it."""
     programs = postgresql.binaries()
     if programs is None:
         pytest.skip(NO_POSTGRESQL)
@@ -78,8 +100,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def fragile() -> Iterator[Cluster]:
-    """A PostgreSQL server of one module's own, which its tests may stop; it keeps what it committed."""
+def own_cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server for one module, whose tests may stop it; committed rows survive a restart."""
     if (programs := postgresql.binaries()) is None:
         pytest.skip(NO_POSTGRESQL)
     with postgresql.running(programs) as started:
@@ -87,39 +109,39 @@ def fragile() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session", params=DIALECTS)
-def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stores:
-    """Where databases come from: whatever uses this is tried on each dialect."""
+def databases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Databases:
+    """Where databases come from: a test that uses this runs once on each dialect."""
     if request.param == "sqlite":
-        return SqliteStores(tmp_path_factory.mktemp("template") / "cmem.db")
-    return PostgresqlStores(request.getfixturevalue("cluster"))
+        return SqliteDatabases(tmp_path_factory.mktemp("template") / "cmem.db")
+    return PostgresqlDatabases(request.getfixturevalue("cluster"))
 
 
 @pytest.fixture
-def database(stores: Stores, tmp_path: Path) -> Iterator[Database]:
-    """An empty database of this test's own."""
-    with of_folder(stores, tmp_path) as url, closing(Database(url)) as opened:
+def database(databases: Databases, tmp_path: Path) -> Iterator[Database]:
+    """An empty database for this test alone."""
+    with database_url(databases, tmp_path) as url, closing(Database(url)) as opened:
         yield opened
 
 
 @pytest.fixture
-def unborn(cluster: Cluster) -> Iterator[str]:
-    """A PostgreSQL database without any table, as the role that owns it."""
-    name = f"unborn_{new_id().replace('-', '')}"
+def empty_database(cluster: Cluster) -> Iterator[str]:
+    """The URL of a PostgreSQL database without tables, as its owner."""
+    name = f"empty_{new_id().replace('-', '')}"
     cluster.create(name)
     yield cluster.url(postgresql.OWNER, name)
     cluster.drop(name)
 
 
 @pytest.fixture
-def home(stores: Stores, tmp_path: Path) -> Iterator[Home]:
-    """Where processes of this test's own are the first to keep anything."""
-    yield Home(tmp_path, stores.first_settings(tmp_path))
-    stores.forget(tmp_path)
+def home(databases: Databases, tmp_path: Path) -> Iterator[Home]:
+    """An empty data folder and the settings for the first server started on it."""
+    yield Home(tmp_path, databases.initial_settings(tmp_path))
+    databases.drop(tmp_path)
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """A team with one project, and a `*` key of it."""
+    """A team with one project and a `*` key."""
 
     team_id: str
     project_id: str
@@ -142,13 +164,13 @@ class Server:
 
 
 @contextmanager
-def servers(stores: Stores, folder: Path) -> Iterator[Callable[..., Server]]:
-    """Yield a function that starts servers with the settings given; all stop in the end."""
+def servers(databases: Databases, folder: Path) -> Iterator[Callable[..., Server]]:
+    """Yield a function that starts servers with the given settings; all stop at the end."""
     running: list[tuple[uvicorn.Server, threading.Thread, Database]] = []
 
     def start(**settings: object) -> Server:
         standard = {"data_dir": folder, "vectors": "off", "log_level": "ERROR", **settings}
-        standard = {**stores.settings(Path(str(standard["data_dir"]))), **standard}
+        standard = {**databases.settings(Path(str(standard["data_dir"]))), **standard}
         chosen = Settings(_env_file=None, **standard)  # type: ignore[call-arg, arg-type]
         listener = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(create_app(chosen), log_config=None, access_log=False)
@@ -168,22 +190,22 @@ def servers(stores: Stores, folder: Path) -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def start_server(stores: Stores, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start servers of this test's own, with the settings given; all stop with the test."""
-    with of_folder(stores, tmp_path), servers(stores, tmp_path) as start:
+def start_server(databases: Databases, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Start servers for this test alone, with the given settings; all stop with the test."""
+    with database_url(databases, tmp_path), servers(databases, tmp_path) as start:
         yield start
 
 
 @pytest.fixture(scope="session")
-def server(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server with the default settings of tests, for all of them: a test's own are the teams that it makes."""
-    with servers(stores, tmp_path_factory.mktemp("server")) as start:
+def server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server with the default test settings, shared by all tests: each test makes its own teams."""
+    with servers(databases, tmp_path_factory.mktemp("server")) as start:
         yield start()
 
 
 @pytest.fixture
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
-    """The lines that are logged during the test, of every level, whatever a server has configured before."""
+    """The lines logged during the test at every level, regardless of how a server configured logging before."""
     before = structlog.get_config()
     structlog.reset_defaults()
     with capture_logs() as lines:
@@ -193,7 +215,7 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
 
 @pytest.fixture
 def as_team(server: Server) -> Iterator[Callable[[str], Tenant]]:
-    """Return the tenant of a name, made at its first use."""
+    """Return the tenant with a name, created on first use."""
     made: dict[str, Tenant] = {}
 
     def tenant(name: str) -> Tenant:
@@ -208,7 +230,7 @@ def as_team(server: Server) -> Iterator[Callable[[str], Tenant]]:
 
 @pytest.fixture
 def team(as_team: Callable[[str], Tenant]) -> Tenant:
-    """The tenant that a test is about when it is about one."""
+    """The tenant, for tests that need only one."""
     return as_team("a")
 
 
@@ -228,7 +250,7 @@ def make_key(database: Database, caller: Caller, **fields: object) -> str:
     secret_hash = credentials.hash_secret(minted.secret)
     with database.write() as connection:
         keys.create(connection, caller, keys.NewKey(**fields), minted, secret_hash)  # type: ignore[arg-type]
-    return credentials.text_of(minted)
+    return credentials.format_key(minted)
 
 
 def client(server: Server, api_key: str | None) -> httpx.Client:

@@ -1,4 +1,4 @@
-"""An embedding endpoint on loopback, in the place of a model: it counts what it was asked to embed."""
+"""An embeddings endpoint on loopback that counts the texts it embeds."""
 
 import random
 import threading
@@ -14,7 +14,7 @@ DIMENSIONS = 16
 
 
 class Endpoint(NamedTuple):
-    """Where it answers, and how often each text was embedded."""
+    """Its URL, and how often each text was embedded."""
 
     url: str
     texts: Counter[str]
@@ -30,10 +30,10 @@ def serving() -> Iterator[Endpoint]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+            inputs = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])))["input"]
             with counting:
-                texts.update(asked)
-            data = [{"index": place, "embedding": _vector(text)} for place, text in enumerate(asked)]
+                texts.update(inputs)
+            data = [{"index": place, "embedding": _vector(text)} for place, text in enumerate(inputs)]
             body = msgspec.json.encode({"data": data})
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
