@@ -48,7 +48,7 @@ def list_(team: str, as_json: bool) -> None:
 @console.of_team
 @console.as_json
 def remove(user: str, team: str, as_json: bool) -> None:
-    """Remove USER from the team and revoke their keys. The last owner cannot be removed."""
+    """Remove USER from the team and delete their keys. The last owner cannot be removed."""
     with console.open_database() as database:
         caller = console.caller_in_team(database, team)
         with database.write() as connection:

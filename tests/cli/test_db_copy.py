@@ -13,7 +13,7 @@ from app.store import usage_lock
 from app.store.database import Database
 from app.store.schema import migrations
 from tests.postgresql import OWNER, SERVER
-from tests.services import everything
+from tests.services import full_project
 
 Command = Callable[..., Result]
 
@@ -21,7 +21,7 @@ Command = Callable[..., Result]
 @pytest.fixture
 def filled(store: Database, owner: Caller) -> Database:
     """The database in the data folder, with a project in it and no open connection."""
-    everything.fill(store, owner, rows=50)
+    full_project.create(store, owner, rows=50)
     store.close()
     return store
 
@@ -76,7 +76,7 @@ def test_a_difference_is_named_and_exits_1(command: Command, filled: Database, e
 
     assert compared.exit_code == 1
     assert "DIFFERS" in next(line for line in compared.output.splitlines() if line.startswith("agent_events"))
-    assert "what differs was refused then, or written since" in compared.output
+    assert "what differs was rejected then, or has been written since" in compared.output
 
 
 def test_the_servers_role_may_use_the_copy(command: Command, filled: Database, empty_database: str):

@@ -15,7 +15,7 @@ from app.services.projects import projects
 from app.store.database import Database
 from app.vectors.chroma import server
 from tests.conftest import make_key
-from tests.services import damage
+from tests.services import disk_faults
 from tests.store import corruption as full_text
 from tests.store.raw_writer import RawWriter
 
@@ -28,7 +28,7 @@ def filled(store: Database, owner: Caller) -> str:
     with store.write() as connection:
         project_id = projects.create(connection, owner, name="p").id
         for number in range(200):
-            text = f"{number} a memory to damage, of a lighthouse sailor " * 5
+            text = f"{number} a memory to damage, of a lighthouse keeper " * 5
             new = memories.NewMemory(project_id=project_id, kind="manual", type="manual", text=text)
             memories.add(connection, owner, new)
     return project_id
@@ -87,7 +87,7 @@ def test_a_damaged_page_is_found_and_repaired_by_a_restore(
     """From the newest backup."""
     command("backup", tmp_path / "b.db")
     store.close()
-    damage.a_page_of_memories(store.path)
+    disk_faults.overwrite_page_of_memories(store.path)
 
     found = wrong(command)
     assert "corrupt" in found.get("pages", found.get("database"))["detail"] or "pages" in found

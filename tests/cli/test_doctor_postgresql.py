@@ -61,7 +61,7 @@ def test_objects_that_differ_from_the_installed_ones_are_found_and_repaired(
         ("UPDATE memory_items_fts SET own = 'another:1' WHERE part = 0",),
         (
             "ALTER TABLE memory_items DISABLE TRIGGER trg_memory_items_fts_update",
-            "UPDATE memory_items SET text = replace(text, 'sailor', 'tailor')",
+            "UPDATE memory_items SET text = replace(text, 'keeper', 'sleeper')",
             "ALTER TABLE memory_items ENABLE TRIGGER trg_memory_items_fts_update",
         ),
     ],

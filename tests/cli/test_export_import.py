@@ -11,7 +11,7 @@ from app.caller import Caller, server_owner
 from app.services.identity import teams
 from app.store.database import Database
 from app.store.models import projects
-from tests.services import everything
+from tests.services import full_project
 
 Command = Callable[..., Result]
 
@@ -19,7 +19,7 @@ Command = Callable[..., Result]
 def test_a_team_moves_through_a_file(command: Command, store: Database, owner: Caller, tmp_path: Path):
     """Two projects are exported from one team and imported into another."""
     for name in ("first", "second"):
-        everything.fill(store, owner, rows=10, name=name)
+        full_project.create(store, owner, rows=10, name=name)
     with store.write() as connection:
         teams.create(connection, server_owner(), name="b", slug="b")
     file = tmp_path / "out.ndjson"
@@ -36,7 +36,7 @@ def test_an_import_with_kept_ids_exports_to_an_identical_file(
     command: Command, store: Database, owner: Caller, tmp_path: Path
 ):
     """Deleted rows come back exactly as they were."""
-    project_id = everything.fill(store, owner, rows=10)
+    project_id = full_project.create(store, owner, rows=10)
     file = tmp_path / "out.ndjson"
     command("export", "--team", "a", "--out", file)
     with store.write() as connection:
@@ -48,7 +48,7 @@ def test_an_import_with_kept_ids_exports_to_an_identical_file(
 
 def test_an_export_as_markdown(command: Command, store: Database, owner: Caller):
     """--format markdown is for people."""
-    everything.fill(store, owner, rows=5)
+    full_project.create(store, owner, rows=5)
 
     assert command("export", "--team", "a", "--format", "markdown").stdout.startswith("# everything 支付\n")
 

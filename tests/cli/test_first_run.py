@@ -8,9 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 
 from app.services.operations import fulltext_check
 from tests.serving import Home, Started, serving
+
+pytestmark = pytest.mark.process
 
 
 def rows(home: Home, sql: str) -> list[tuple[object, ...]]:

@@ -14,6 +14,8 @@ import pytest
 from tests.services.operations.test_maintenance import holding
 from tests.serving import ROOT, Started, serve_command, serving
 
+pytestmark = pytest.mark.process
+
 MARKERS = ["xylophonemarkerword", "蝾螈标记"]
 TEXT = " ".join(MARKERS)
 SECONDS = 60.0

@@ -26,7 +26,7 @@ def library(store: Database, owner: Caller) -> None:
         project = projects.create(connection, owner, name="a1")
         for number in range(5):
             new = memories.NewMemory(
-                project_id=project.id, kind="manual", type="manual", text=f"{corruption.WORD} lighthouse {number}"
+                project_id=project.id, kind="manual", type="manual", text=f"{corruption.WORD} keeper {number}"
             )
             memories.add(connection, owner, new)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import Result
 
 from app.caller import Caller
@@ -15,6 +16,8 @@ from app.services.memories import memories
 from app.services.projects import projects
 from app.store.database import Database
 from tests import ROOT, inspection
+
+pytestmark = pytest.mark.process
 
 DIES_IN_THE_MIDDLE = """
 import os

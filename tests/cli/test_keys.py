@@ -82,4 +82,4 @@ def test_members_are_added_listed_and_removed(run: Run):
     assert [(member["userId"], member["role"]) for member in listed] == [("ann", "owner"), ("bob", "member")]
     assert shown(run("members", "remove", "bob", "--team", "t", "--json")) == {"deleted": True, "userId": "bob"}
     last = run("members", "remove", "ann", "--team", "t")
-    assert (last.exit_code, "last owner" in last.output) == (1, True)
+    assert (last.exit_code, "A team needs at least one owner" in last.output) == (1, True)

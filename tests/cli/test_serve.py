@@ -7,6 +7,8 @@ import pytest
 
 from tests.serving import Home, serving
 
+pytestmark = pytest.mark.process
+
 FACT = "The payment gateway waits three seconds for the bank."
 
 

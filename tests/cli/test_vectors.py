@@ -21,6 +21,8 @@ from app.vectors.chroma.server import ChildServer
 from tests.conftest import Server
 from tests.serving import ROOT
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def project_id(store: Database, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -17,18 +17,13 @@ _VARIABLE: Final = "SLOW_CLOCK_START_MS"
 """Passes the start on to the workers of a server."""
 
 
-def command(*arguments: str) -> list[str]:
-    """Return the command line of a command whose clock stands at the beginning of this minute."""
-    return [sys.executable, "-m", __name__, str(minute_start_ms()), *arguments]
-
-
 def minute_start_ms() -> int:
-    """Return when the current minute of the real clock began."""
+    """Return when the current minute of the real clock began, in epoch milliseconds."""
     return time.time_ns() // 1_000_000 // 60_000 * 60_000
 
 
 def replace(start_ms: int) -> None:
-    """Replace the clock of this process; to be called before any module imports it."""
+    """Replace the clock of this process. Must be called before any other module imports it."""
     real_now_ms = clock.now_ms
     clock.now_ms = lambda: start_ms + int((real_now_ms() - start_ms) * SPEED)
 

@@ -12,10 +12,11 @@ from tests.serving import Home, Started
 
 WRITES = 2_000 if os.environ.get("CMEM_STRESS") else 300
 WRITERS = 16
+pytestmark = pytest.mark.process
 
 
 def write_until_killed(started: Started, kill_after: int) -> list[str]:
-    """Write from many connections, kill the server on the way, and return what was acknowledged."""
+    """Write over many connections, kill the server meanwhile, and return what was acknowledged."""
     acknowledged: list[str] = []
     headers = {"Authorization": f"Bearer {started.exported['KEY']}"}
 
@@ -49,7 +50,7 @@ def stored(started: Started, key: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9] if os.environ.get("CMEM_STRESS") else [0.5])
-def test_every_acknowledged_write_is_there_once_after_a_kill(home: Home, share: float):
+def test_every_acknowledged_write_is_stored_once_after_a_kill(home: Home, share: float):
     """Nothing that was answered with 201 is lost or doubled, and `db check` finds nothing wrong."""
     with home.serving() as started:
         acknowledged = write_until_killed(started, round(WRITES * share))
@@ -62,4 +63,4 @@ def test_every_acknowledged_write_is_there_once_after_a_kill(home: Home, share: 
     assert [text for text in acknowledged if found[text] != 1] == []
     assert [text for text, times in found.items() if times != 1] == []
     checked = home.run("db", "check")
-    assert (checked.returncode, checked.stdout) == (0, "the database is whole\n")
+    assert (checked.returncode, checked.stdout) == (0, "the database is intact\n")

@@ -1,4 +1,4 @@
-"""CMEM_METRICS_PORT: a scraper inside the network needs no key, and ends with the server."""
+"""CMEM_METRICS_PORT: a scraper inside the network needs no key, and the port closes with the server."""
 
 import errno
 import os
@@ -9,10 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.serving import ROOT, serve_command, serving
 
 GRACE_SECONDS = 10
+pytestmark = pytest.mark.process
 
 
 def free_port() -> int:
@@ -20,8 +22,8 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_it_serves_the_same_text_without_a_key(tmp_path: Path):
-    """The families are those of the route with a key; the port of the API still wants one."""
+def test_it_serves_the_metrics_without_a_key(tmp_path: Path):
+    """The same metrics as the route, which still needs a key."""
     port = free_port()
     with serving(tmp_path, CMEM_METRICS_PORT=str(port)) as server:
         scraped = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False)
@@ -34,8 +36,8 @@ def test_it_serves_the_same_text_without_a_key(tmp_path: Path):
     assert "cmem_database_bytes " in scraped.text
 
 
-def test_it_ends_with_the_server_also_while_somebody_is_connected(tmp_path: Path):
-    """A scraper that says nothing holds nobody up."""
+def test_it_closes_with_the_server_while_a_scraper_is_connected(tmp_path: Path):
+    """A silent scraper does not delay the server."""
     port = free_port()
     with (
         serving(tmp_path, CMEM_METRICS_PORT=str(port)) as server,
@@ -50,8 +52,8 @@ def test_it_ends_with_the_server_also_while_somebody_is_connected(tmp_path: Path
     socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_a_taken_port_is_one_clear_line(tmp_path: Path):
-    """Which names the variable; no key was made that nobody saw."""
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path):
+    """The line names the variable, and no key was created that nobody saw."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         command, environment = serve_command(tmp_path, "--port", "0")
@@ -60,6 +62,6 @@ def test_a_taken_port_is_one_clear_line(tmp_path: Path):
 
     assert done.returncode == 1
     assert done.stderr == (
-        f"Error: CMEM_METRICS_PORT={port}: cannot listen on 127.0.0.1: {os.strerror(errno.EADDRINUSE)}\n"
+        f"Error: Cannot listen on 127.0.0.1:{port} (CMEM_METRICS_PORT): {os.strerror(errno.EADDRINUSE)}\n"
     )
     assert "KEY=" not in done.stdout

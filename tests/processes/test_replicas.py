@@ -1,4 +1,4 @@
-"""Two replicas on one PostgreSQL and one Chroma server are one server, whatever happens to each of them."""
+"""Two replicas on one PostgreSQL and one Chroma server act as one server, whatever happens to either."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ from tests import chroma_server, embedding_model
 from tests.databases import PostgresqlDatabases
 from tests.embedding_model import Endpoint
 from tests.postgresql import SERVER, Cluster
-from tests.serving import ROOT, Started, started_by
+from tests.serving import ROOT, Started, slow_clock_program, started_by
 
 IS_STRESS = bool(os.environ.get("CMEM_STRESS"))
 WRITES = 2_000 if IS_STRESS else 300
@@ -32,30 +32,32 @@ WRITERS = 8
 BATCH = 3
 PATIENCE_SECONDS = 600.0 if IS_STRESS else 120.0
 RATE, QUOTA = 120, 60
+pytestmark = pytest.mark.process
 
 
 @dataclass
 class Replicas:
-    """Two servers that share everything but their process; each may be killed, and is then another at once."""
+    """Two servers that share everything but their process; one that is killed is replaced at once."""
 
     cluster: Cluster
     database: str
     environment: dict[str, str]
     folder: Path
+    program: list[str]
     alive: list[Started] = field(default_factory=list)
     running: ExitStack = field(default_factory=ExitStack)
     key: str = ""
     project_id: str = ""
 
     def start(self) -> Started:
-        """Start one more, on a data folder of its own."""
+        """Start another one, with its own data folder."""
         number = next(_NUMBERS)
         environment = {**self.environment, "CMEM_DATA_DIR": str(self.folder / f"replica{number}")}
-        command = [sys.executable, "-m", "app", "serve", "--port", "0"]
+        command = [*self.program, "serve", "--port", "0"]
         return self.running.enter_context(started_by(command, environment, ROOT))
 
     def kill(self, number: int) -> None:
-        """Kill one as a power cut does, and put another in its place."""
+        """Kill one as a power cut does, and replace it."""
         os.kill(self.alive[number].process.pid, signal.SIGKILL)
         self.alive[number] = self.start()
 
@@ -82,8 +84,9 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @contextmanager
-def replicas_of(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Replicas]:
-    """Start two servers on a database of their own."""
+def replicas_of(cluster: Cluster, folder: Path, *, slow_clock: bool = False, **settings: str) -> Iterator[Replicas]:
+    """Start two servers on a new database."""
+    program = slow_clock_program() if slow_clock else [sys.executable, "-m", "app"]
     url = PostgresqlDatabases(cluster).settings(folder)
     environment = {
         "PATH": os.environ["PATH"],
@@ -94,7 +97,7 @@ def replicas_of(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Rep
         **settings,
     }
     database = url["database_url"].split("@/")[1].split("?")[0]
-    made = Replicas(cluster, database, environment, folder)
+    made = Replicas(cluster, database, environment, folder, program)
     with made.running:
         made.alive = [made.start(), made.start()]
         made.key, made.project_id = (made.alive[0].exported[name] for name in ("KEY", "PROJECT"))
@@ -105,7 +108,7 @@ def replicas_of(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Rep
 
 
 class Writer:
-    """Writes of all kinds, each repeated until some replica has acknowledged it; knows what must be there then."""
+    """Writes of all kinds, each retried until a replica acknowledges it. Records what must be stored then."""
 
     def __init__(self, replicas: Replicas, number: int, count: int, progress: Callable[[], None]) -> None:
         self._replicas = replicas
@@ -165,7 +168,7 @@ class Writer:
         return {"projectId": self._replicas.project_id}
 
     def _until_done(self, method: str, path: str, name: str, body: Any) -> Any:
-        """Ask one replica, then the other, with the same key; return the reply that acknowledges it."""
+        """Ask the replicas in turn, with the same idempotency key; return the reply that acknowledges the write."""
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         for attempt in itertools.count():
             assert time.monotonic() < give_up_at, f"{method} {path} was never acknowledged"
@@ -173,7 +176,7 @@ class Writer:
             if reply is not None and reply.is_success:
                 return reply.json()
             if reply is not None and attempt and method == "DELETE" and reply.status_code == 404:
-                return None  # an attempt that was cut off had done it
+                return None  # done by an attempt whose reply was lost
             if reply is not None and (reply.status_code != 503 or not reply.headers.get("Retry-After")):
                 self.unexpected.append(f"{method} {path}: {reply.status_code} {reply.text[:200]}")
             time.sleep(0.1)
@@ -190,7 +193,7 @@ class Writer:
 
 
 class Progress:
-    """How many writes were acknowledged so far."""
+    """How many writes have been acknowledged so far."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -207,7 +210,7 @@ class Progress:
 
 
 def everything(replicas: Replicas, noun: str, number: int) -> list[dict[str, Any]]:
-    """Return all things of a kind, page by page."""
+    """Return all items of a kind, page by page."""
     found: list[dict[str, Any]] = []
     cursor: dict[str, str] | None = {}
     with replicas.client(number) as http:
@@ -219,9 +222,9 @@ def everything(replicas: Replicas, noun: str, number: int) -> list[dict[str, Any
 
 
 def wait_until_mirrored(replicas: Replicas) -> None:
-    """Wait until nothing is pending; what the killed one had claimed is claimed by others when its lease is over."""
+    """Wait until nothing is pending. What the killed replica had claimed is free when its lease expires."""
     deadline = time.monotonic() + LEASE_MS / 1000 + 60
-    if not IS_STRESS:  # nobody waits two minutes for that in each run
+    if not IS_STRESS:  # do not wait two minutes for that in every run
         replicas.query("UPDATE vector_outbox SET claimed_until_epoch = 0 WHERE claimed_by IS NOT NULL")
     while replicas.query("SELECT 1 FROM vector_outbox LIMIT 1"):
         assert time.monotonic() < deadline, replicas.query("SELECT * FROM vector_outbox LIMIT 3")
@@ -237,10 +240,10 @@ def verified(replicas: Replicas) -> Any:
     return json.loads(done.stdout)
 
 
-def test_every_acknowledged_write_is_there_once_after_a_kill_and_a_restart(
+def test_every_acknowledged_write_is_stored_once_after_a_kill_and_a_restart(
     own_cluster: Cluster, endpoint: Endpoint, tmp_path: Path
 ):
-    """One replica is killed and the database restarted among mixed writes: nothing is lost, doubled, or left over."""
+    """A replica is killed and the database restarted during mixed writes: nothing is lost, doubled or left over."""
     progress = Progress()
     with (
         chroma_server.running(tmp_path / "chroma") as chroma_url,
@@ -270,31 +273,32 @@ def test_every_acknowledged_write_is_there_once_after_a_kill_and_a_restart(
         report = verified(replicas)
 
     assert [line for writer in writers for line in writer.unexpected] == []
-    wanted = {memory_id: content for writer in writers for memory_id, content in writer.memories.items()}
-    assert {memory["id"]: memory["content"] for memory in stored} == wanted
+    expected = {memory_id: content for writer in writers for memory_id, content in writer.memories.items()}
+    assert {memory["id"]: memory["content"] for memory in stored} == expected
     assert max(Counter(memory["content"] for memory in stored).values()) == 1
     assert sessions == Counter(session for writer in writers for session in writer.sessions)
     assert events == Counter(event for writer in writers for event in writer.events)
     differing = ("missing", "stale", "ghost", "duplicate", "pending")
     assert {name: report[name] for name in differing} == dict.fromkeys(differing, 0)
-    # in hand, and lost with it: one batch of the one that was killed, and one of each when the database went away
+    # embedded twice at most: one batch of the killed replica, and one of each replica when the database restarted
     assert sum(endpoint.texts.values()) - len(endpoint.texts) <= 3 * BATCH_MEMORIES
 
 
-# ---- what both have to know
+# ---- what both must agree on
 
 
 @pytest.fixture(scope="module")
 def pair(own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     """Two replicas that limit the requests of each key."""
     limits = {"CMEM_RATE_LIMIT_PER_MIN": str(RATE), "CMEM_MONTHLY_REQUEST_CAP": str(QUOTA)}
-    with replicas_of(own_cluster, tmp_path_factory.mktemp("pair"), CMEM_VECTORS="off", **limits) as started:
+    folder = tmp_path_factory.mktemp("pair")
+    with replicas_of(own_cluster, folder, slow_clock=True, CMEM_VECTORS="off", **limits) as started:
         yield started
 
 
 @pytest.fixture
 def key(pair: Replicas) -> dict[str, Any]:
-    """A key of this test's own."""
+    """A key that only this test uses."""
     with pair.client(0) as http:
         made = http.post("/v1/keys", json={"name": "test", "scopes": ["*"]})
         assert made.status_code == 201, made.text
@@ -302,18 +306,16 @@ def key(pair: Replicas) -> dict[str, Any]:
     return reply
 
 
-def test_a_key_that_one_replica_revokes_is_refused_by_the_other_at_its_next_request(
-    pair: Replicas, key: dict[str, Any]
-):
-    """Both have known it well."""
+def test_a_key_revoked_by_one_replica_is_refused_by_the_other_at_its_next_request(pair: Replicas, key: dict[str, Any]):
+    """Both have used it before."""
     with pair.client(0, key["apiKey"]) as first, pair.client(1, key["apiKey"]) as second, pair.client(0) as owner:
         assert [http.get("/v1/memories").status_code for http in (first, second, first, second)] == [200] * 4
         assert owner.delete(f"/v1/keys/{key['id']}").status_code == 200
         assert [http.get("/v1/memories").status_code for http in (second, first)] == [401, 401]
 
 
-def test_an_idempotency_key_is_known_to_both(pair: Replicas, key: dict[str, Any]):
-    """One after the other, and at the same moment."""
+def test_an_idempotency_key_works_across_replicas(pair: Replicas, key: dict[str, Any]):
+    """One after the other, and at the same time."""
     body = {"projectId": pair.project_id, "content": "once"}
 
     def post(name: str, number: int) -> httpx.Response:
@@ -330,9 +332,8 @@ def test_an_idempotency_key_is_known_to_both(pair: Replicas, key: dict[str, Any]
     assert sum("Idempotent-Replayed" not in reply.headers for reply in replies) == 1
 
 
-def test_rate_and_quota_count_what_both_admit(pair: Replicas, key: dict[str, Any]):
-    """A key has one allowance, of which each replica may give away a tenth before it has told the other."""
-    time.sleep(max(0.0, 60 - time.time() % 60) if time.time() % 60 > 40 else 0)
+def test_rate_limit_and_quota_count_the_requests_of_both(pair: Replicas, key: dict[str, Any]):
+    """A key has one limit, of which each replica may grant a tenth before the other knows."""
     statuses = []
     with pair.client(0, key["apiKey"]) as first, pair.client(1, key["apiKey"]) as second:
         for http in itertools.islice(itertools.cycle((first, second)), RATE + RATE // 2):

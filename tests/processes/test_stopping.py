@@ -1,4 +1,4 @@
-"""How a server ends: within ten seconds, also with streams that are open, and with nothing lost."""
+"""How a server stops: within ten seconds, also with open streams, and without losing anything."""
 
 import http.client
 import signal
@@ -14,11 +14,19 @@ from app.services.operations import fulltext_check
 from tests.serving import Home, Started
 
 GRACE_SECONDS = 10
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def idle(home: Home) -> Iterator[Started]:
+    """A server without data."""
+    with home.serving() as server:
+        yield server
 
 
 @pytest.fixture
 def started(home: Home) -> Iterator[Started]:
-    """A server with an export of 20 MB, which no socket buffers whole."""
+    """A server with an export of 20 MB, which no socket buffers completely."""
     with home.serving() as server:
         with httpx.Client(base_url=server.url, headers=bearer(server), trust_env=False, timeout=60) as client:
             for number in range(10):
@@ -37,15 +45,15 @@ def path(server: Started, verb: str) -> str:
 
 
 def stop(server: Started) -> float:
-    """Ask the server to stop; return how many seconds that took."""
+    """Stop the server; return how many seconds that took."""
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(timeout=30)
     return time.monotonic() - began
 
 
-def test_it_ends_in_time_with_an_export_and_an_import_open(started: Started, home: Home):
-    """A client that reads no further, and one that sends no further; what waits for vectors still waits."""
+def test_it_stops_in_time_with_an_export_and_an_import_open(started: Started, home: Home):
+    """One client stops reading, another stops sending. Memories that are not embedded yet remain queued."""
     netloc = urlsplit(started.url).netloc
     with (
         closing(http.client.HTTPConnection(netloc, timeout=30)) as reading,
@@ -74,7 +82,7 @@ def test_it_ends_in_time_with_an_export_and_an_import_open(started: Started, hom
             assert connection.exec_driver_sql("SELECT last_used_at_epoch FROM api_keys").scalar_one() is not None
 
 
-def test_an_idle_server_ends_at_once(started: Started):
-    """Nothing is waited for."""
-    assert stop(started) < GRACE_SECONDS / 2
-    assert started.process.returncode in (0, -signal.SIGTERM)
+def test_an_idle_server_stops_at_once(idle: Started):
+    """There is nothing to wait for."""
+    assert stop(idle) < GRACE_SECONDS / 2
+    assert idle.process.returncode in (0, -signal.SIGTERM)

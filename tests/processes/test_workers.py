@@ -1,10 +1,11 @@
-"""`serve --workers N`: several processes that answer as one, and end as one."""
+"""`serve --workers N`: several processes that answer as one, and stop as one."""
 
 import http.client
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,12 +28,14 @@ from app.store.database import Database
 from app.vectors.chroma.folder import start_token
 from tests.conftest import make_key
 from tests.databases import Databases
+from tests.processes import slow_clock
 from tests.processes.test_crash import stored
 from tests.serving import ROOT, Home, Started, serve_command, serving
 
 CONNECTIONS = 32
-"""The kernel spreads them: that one of four workers gets none of them happens once in 2,500 runs."""
+"""The kernel spreads them: one of four workers gets none of them once in 2,500 runs."""
 SOON_SECONDS = 30
+pytestmark = pytest.mark.process
 WRITES, WRITERS = 1_600, 16
 FACT = "The payment gateway waits three seconds for the bank."
 QUESTION = "how long until the financial institution replies?"
@@ -40,7 +43,7 @@ QUESTION = "how long until the financial institution replies?"
 
 @dataclass(frozen=True)
 class Team:
-    """The first team of a server, by connections that are made anew or kept."""
+    """The first team of a server, over new or kept connections."""
 
     started: Started
 
@@ -54,12 +57,12 @@ class Team:
         return httpx.Client(base_url=self.started.url, headers=headers, trust_env=False, verify=False, timeout=30)
 
     def ask(self, method: str, path: str, key: str = "", **sent: Any) -> httpx.Response:
-        """Send a request over a connection of its own."""
+        """Send a request over a new connection."""
         with self.client(key) as http:
             return http.request(method, path, **sent)
 
     def everywhere(self, method: str, path: str, key: str = "", **sent: Any) -> list[httpx.Response]:
-        """Send a request again and again, until every worker has had it."""
+        """Send a request over so many connections that every worker gets one."""
         with ThreadPoolExecutor(4) as pool:
             return list(pool.map(lambda _: self.ask(method, path, key, **sent), range(CONNECTIONS)))
 
@@ -67,7 +70,7 @@ class Team:
         return self.ask("POST", "/v1/memories", json={"projectId": self.project_id, "content": content})
 
     def search(self) -> list[tuple[str, bool, list[str]]]:
-        """How every worker answers the question."""
+        """Return how the workers answer the question."""
         body = {"projectId": self.project_id, "query": QUESTION}
         replies = [each.raise_for_status().json() for each in self.everywhere("POST", "/v1/search", json=body)]
         return [
@@ -86,8 +89,8 @@ class Team:
 
 
 def children(pid: int, program: str = "") -> set[int]:
-    """The processes that one has started, of those that run a program."""
-    found = set()
+    """Return the child processes of a process that run a program."""
+    pids = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
@@ -95,8 +98,8 @@ def children(pid: int, program: str = "") -> set[int]:
         except OSError:
             continue
         if parent == pid and program in command:
-            found.add(int(folder.name))
-    return found
+            pids.add(int(folder.name))
+    return pids
 
 
 def soon(condition: Callable[[], bool], seconds: float = SOON_SECONDS) -> bool:
@@ -104,21 +107,16 @@ def soon(condition: Callable[[], bool], seconds: float = SOON_SECONDS) -> bool:
     while not condition():
         if time.monotonic() > give_up_at:
             return False
-        time.sleep(0.1)
+        time.sleep(0.02)
     return True
-
-
-def wait_for_a_minute_with(*, seconds_left: float) -> None:
-    left = 60 - time.time() % 60
-    time.sleep(left if left < seconds_left else 0)
 
 
 def are_gone(tokens: dict[int, str]) -> bool:
     return all(start_token(pid) != token for pid, token in tokens.items())
 
 
-def living(started: Started) -> dict[int, str]:
-    """The server's processes, with what tells each from a later one of the same number."""
+def processes_of(started: Started) -> dict[int, str]:
+    """Return the server's processes, with tokens that differ from those of later processes with the same id."""
     return {pid: start_token(pid) for pid in {started.process.pid, *children(started.process.pid)}}
 
 
@@ -134,53 +132,56 @@ def four_at_home(databases: Databases, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def four(four_at_home: tuple[Team, Home]) -> Team:
-    """The team that they serve."""
+    """The team on that server."""
     return four_at_home[0]
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_every_worker_answers_alike(tmp_path: Path, count: int):
-    """One key, one index: what one worker wrote, all find by its meaning."""
-    with serving(tmp_path, workers=str(count), vectors="embedded") as started:
+@pytest.fixture(scope="module", params=[2, 4])
+def searching(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Team, int]]:
+    """Workers with vectors that know one fact, and how many they are; tests leave them as they were."""
+    settings = {"workers": str(request.param), "vectors": "embedded"}
+    with serving(tmp_path_factory.mktemp("searching"), **settings) as started:
         team = Team(started)
-        assert started.printed.count("export URL=") == 1
         assert team.write(FACT).status_code == 201
-        assert soon(team.finds_by_meaning), team.search()
-        assert (len(team.workers()), len(team.chroma())) == (count, 1)
-        assert {reply.json()["state"] for reply in team.everywhere("GET", "/v1/vectors/status")} == {"ready"}
+        yield team, request.param
 
 
-def test_a_repair_that_one_worker_is_asked_for_is_done_once(tmp_path: Path):
-    """By the parent, and every worker tells how far it is."""
-    with serving(tmp_path, workers="2", vectors="embedded") as started:
-        team = Team(started)
-        team.write(FACT)
-        assert soon(team.finds_by_meaning)
-
-        asked = team.ask("POST", "/v1/vectors/rebuild", json={}).json()["operation"]
-
-        path = f"/v1/operations/{asked['id']}"
-        assert soon(lambda: team.ask("GET", path).json()["operation"]["status"] == "done")
-        assert {reply.json()["operation"]["status"] for reply in team.everywhere("GET", path)} == {"done"}
-        assert soon(team.finds_by_meaning)
+def test_every_worker_answers_alike(searching: tuple[Team, int]):
+    """One key, one index: what one worker wrote, all find by its meaning."""
+    team, count = searching
+    assert team.started.printed.count("export URL=") == 1
+    assert soon(team.finds_by_meaning), team.search()
+    assert (len(team.workers()), len(team.chroma())) == (count, 1)
+    assert {reply.json()["state"] for reply in team.everywhere("GET", "/v1/vectors/status")} == {"ready"}
 
 
-def test_chroma_killed_is_back_for_every_worker(tmp_path: Path):
-    """Whoever misses it first has the parent start another, and all learn where that one answers."""
-    with serving(tmp_path, workers="4", vectors="embedded") as started:
-        team = Team(started)
-        team.write(FACT)
-        assert soon(team.finds_by_meaning)
-        (killed,) = team.chroma()
+def test_a_repair_that_one_worker_is_asked_for_is_done_once(searching: tuple[Team, int]):
+    """By the parent, and every worker reports its progress."""
+    team, _ = searching
+    assert soon(team.finds_by_meaning)
 
-        os.kill(killed, signal.SIGKILL)
+    operation = team.ask("POST", "/v1/vectors/rebuild", json={}).json()["operation"]
 
-        assert soon(team.finds_by_meaning, seconds=15), team.search()
-        assert len(team.chroma() - {killed}) == 1
+    path = f"/v1/operations/{operation['id']}"
+    assert soon(lambda: team.ask("GET", path).json()["operation"]["status"] == "done")
+    assert {reply.json()["operation"]["status"] for reply in team.everywhere("GET", path)} == {"done"}
+    assert soon(team.finds_by_meaning)
+
+
+def test_a_killed_chroma_is_replaced_for_every_worker(searching: tuple[Team, int]):
+    """The first worker that misses it has the parent start another, and all learn its address."""
+    team, _ = searching
+    assert soon(team.finds_by_meaning)
+    (killed,) = team.chroma()
+
+    os.kill(killed, signal.SIGKILL)
+
+    assert soon(team.finds_by_meaning, seconds=15), team.search()
+    assert len(team.chroma() - {killed}) == 1
 
 
 def write_while_workers_are_killed(team: Team, acknowledged: list[str]) -> None:
-    """Write over sixteen connections, and kill a worker in their midst, twice; whoever loses one makes another."""
+    """Write over sixteen connections and kill a worker meanwhile, twice; clients reconnect."""
 
     def write(first: int) -> None:
         with team.client() as http:
@@ -200,7 +201,7 @@ def write_while_workers_are_killed(team: Team, acknowledged: list[str]) -> None:
 
 
 def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(home: Home):
-    """What a client was told is there once; what it was not told is there at most once."""
+    """Each acknowledged write is stored once, each other write at most once."""
     acknowledged: list[str] = []
     with home.serving(workers="2") as started:
         team = Team(started)
@@ -211,15 +212,15 @@ def test_a_killed_worker_is_replaced_and_nothing_acknowledged_is_lost(home: Home
 
         assert soon(lambda: len(team.workers()) == 2)
         assert team.workers() != before
-        found = stored(started, started.exported["KEY"])
+        contents = stored(started, started.exported["KEY"])
 
     assert len(acknowledged) >= WRITES - 2 * WRITERS
-    assert [content for content in acknowledged if found[content] != 1] == []
-    assert [content for content, times in found.items() if times != 1] == []
+    assert [content for content in acknowledged if contents[content] != 1] == []
+    assert [content for content, times in contents.items() if times != 1] == []
 
 
-def test_what_was_acknowledged_is_seen_by_every_worker_at_once(four: Team):
-    """A thousand writes on one connection, each read on another right after."""
+def test_an_acknowledged_write_is_visible_to_every_worker_at_once(four: Team):
+    """A thousand writes over one connection, each read over another one immediately."""
     with four.client() as writing:
         readers = [four.client() for _ in range(CONNECTIONS)]
         unseen = 0
@@ -233,8 +234,8 @@ def test_what_was_acknowledged_is_seen_by_every_worker_at_once(four: Team):
     assert unseen == 0
 
 
-def test_a_key_or_token_opens_all_workers_and_a_revoked_one_none(four: Team):
-    """All sign with one secret, and read the key's row at every request."""
+def test_keys_and_tokens_work_with_all_workers_until_they_are_revoked(four: Team):
+    """All workers use the same signing secret, and read the key's row on every request."""
     made = four.ask("POST", "/v1/keys", json={}).json()
     key = made["apiKey"]
     token = four.ask("POST", "/v1/auth/token", key, json={}).json()["accessToken"]
@@ -248,8 +249,8 @@ def test_a_key_or_token_opens_all_workers_and_a_revoked_one_none(four: Team):
     assert refused == {401}
 
 
-def test_one_idempotency_key_makes_one_memory_whoever_is_asked(four: Team):
-    """All at once, at all workers."""
+def test_one_idempotency_key_creates_one_memory(four: Team):
+    """Sent to all workers at the same time."""
     body = {"projectId": four.project_id, "content": "once"}
     headers = {"Idempotency-Key": "the-same"}
     with ThreadPoolExecutor(8) as pool:
@@ -262,11 +263,10 @@ def test_one_idempotency_key_makes_one_memory_whoever_is_asked(four: Team):
 
 
 def test_limits_hold_for_all_workers_together(home: Home):
-    """At most the limit and a tenth of it per worker, as it is promised."""
-    with home.serving(workers="4", rate_limit_per_min="100") as started:
+    """At most the limit and a tenth of it per worker, as documented."""
+    with home.serving(slow_clock=True, workers="4", rate_limit_per_min="100") as started:
         team = Team(started)
         team.everywhere("GET", "/healthz")  # all of them serve
-        wait_for_a_minute_with(seconds_left=25)
         with ThreadPoolExecutor(8) as pool:
             codes = Counter(
                 reply.status_code for reply in pool.map(lambda _: team.ask("GET", "/v1/memories"), range(250))
@@ -276,8 +276,8 @@ def test_limits_hold_for_all_workers_together(home: Home):
     assert 100 <= codes[200] <= 100 + 4 * 10
 
 
-def test_metrics_are_those_of_the_whole_server_whoever_is_scraped(four_at_home: tuple[Team, Home]):
-    """Each worker tells the same sum, and what a killed one has counted stays."""
+def test_every_worker_serves_the_metrics_of_the_whole_server(four_at_home: tuple[Team, Home]):
+    """Each worker returns the same sum, which includes what a killed worker had counted."""
     four, home = four_at_home
     with home.database() as database:
         operator = make_key(database, server_owner(), scopes=(SERVER_ADMIN,))
@@ -297,15 +297,15 @@ def test_metrics_are_those_of_the_whole_server_whoever_is_scraped(four_at_home: 
     assert counted() == {2 * CONNECTIONS}
 
 
-def test_it_ends_in_time_with_a_stream_open_and_leaves_nobody(tmp_path: Path):
-    """SIGTERM to the parent ends all; the database is whole."""
+def test_it_stops_in_time_with_an_open_stream_and_leaves_no_process(tmp_path: Path):
+    """SIGTERM to the parent stops all of them; the database is intact."""
     with serving(tmp_path, workers="2", vectors="embedded") as started:
         team = Team(started)
         text = " ".join(f"word{each}" for each in range(30_000))
         for number in range(10):
             batch = [{"projectId": team.project_id, "content": f"{number} {each} {text}"} for each in range(7)]
             team.ask("POST", "/v1/memories/batch", json=batch).raise_for_status()
-        tokens = living(started)
+        tokens = processes_of(started)
         with closing(http.client.HTTPConnection(urlsplit(started.url).netloc, timeout=30)) as reading:
             headers = {"Authorization": f"Bearer {started.exported['KEY']}"}
             reading.request("GET", f"/v1/projects/{team.project_id}/export", headers=headers)
@@ -322,11 +322,11 @@ def test_it_ends_in_time_with_a_stream_open_and_leaves_nobody(tmp_path: Path):
         assert fulltext_check.faults(database) == []
 
 
-def test_all_end_with_a_parent_that_was_killed(tmp_path: Path):
-    """The workers and the Chroma child notice; the folder is free for the next server."""
+def test_all_processes_stop_when_the_parent_is_killed(tmp_path: Path):
+    """The workers and the Chroma child notice it; the folder is free for the next server."""
     with serving(tmp_path, workers="2", vectors="embedded") as started:
-        assert soon(lambda: len(living(started)) == 4)
-        tokens = living(started)
+        assert soon(lambda: len(processes_of(started)) == 4)
+        tokens = processes_of(started)
         started.process.kill()
 
         assert soon(lambda: are_gone(tokens), seconds=10)
@@ -335,24 +335,38 @@ def test_all_end_with_a_parent_that_was_killed(tmp_path: Path):
         assert "KEY" not in again.exported
 
 
-def test_a_port_that_other_workers_listen_on_is_taken(four: Team, tmp_path: Path):
-    """Sockets that share a port do so among themselves only."""
+def test_a_port_of_other_workers_is_in_use(four: Team, tmp_path: Path):
+    """Workers share their port only with each other."""
     port = four.started.url.rsplit(":", 1)[1]
     command, environment = serve_command(tmp_path, "--port", port, "--workers", "2")
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 1
-    assert done.stderr.startswith(f"Error: cannot listen on 127.0.0.1:{port}: Address already in use")
+    assert done.stderr.startswith(f"Error: Cannot listen on 127.0.0.1:{port}: Address already in use")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_worker_that_fails_by_itself_is_not_replaced_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Another one would fare no better: the server ends and says so."""
+def test_a_worker_that_exits_with_an_error_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its replacement would fail too: the server stops and says so, after the delay that prevents a restart loop."""
     monkeypatch.setattr(supervisor.sys, "executable", "/bin/false")
+    monkeypatch.setattr(supervisor, "_RESTART_DELAY_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        hands = supervisor.Crew(Settings(data_dir=tmp_path), [listener], None, tmp_path)
-        hands.fill()
-        time.sleep(supervisor._REPLACED_AFTER_SECONDS + 0.1)
+        workers = supervisor.Supervisor(Settings(data_dir=tmp_path), [listener], None, tmp_path)
+        workers.start_missing()
+        workers.start_missing()  # too early to look: nothing happens
+        time.sleep(supervisor._RESTART_DELAY_SECONDS + 0.1)
 
-        with pytest.raises(click.ClickException, match="could not go on"):
-            hands.fill()
+        with pytest.raises(click.ClickException, match=r"^Worker exited with an error; see the log\.$"):
+            workers.start_missing()
+
+
+def test_a_server_whose_clock_is_slow_is_still_in_its_minute(tmp_path: Path):
+    """What tests of limits rely on: no calendar minute ends while they run, in any worker."""
+    start_ms = slow_clock.minute_start_ms()
+    code = (
+        "from tests.processes import slow_clock; slow_clock.in_worker(); from app.clock import now_ms; print(now_ms())"
+    )
+    environment = {"PATH": os.environ["PATH"], "SLOW_CLOCK_START_MS": str(start_ms - 600_000)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, check=True)
+
+    assert start_ms - 600_000 < int(done.stdout) < start_ms - 540_000
