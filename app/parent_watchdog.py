@@ -1,4 +1,4 @@
-"""A child process lives as long as its standard input: the parent holds the other end, however it dies."""
+"""Ends a child process when its parent is gone: the child's standard input closes, however the parent dies."""
 
 import os
 import signal
@@ -7,11 +7,11 @@ import time
 
 
 def end_with_parent(*, grace_seconds: float) -> None:
-    """From now on, ask this process to stop once the parent is gone, and end it when that takes longer."""
-    threading.Thread(target=_wait, args=(grace_seconds,), daemon=True).start()
+    """Watch the parent in the background. Once it is gone, send SIGTERM to this process, and end it after the grace."""
+    threading.Thread(target=_watch, args=(grace_seconds,), daemon=True).start()
 
 
-def _wait(grace_seconds: float) -> None:
+def _watch(grace_seconds: float) -> None:
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

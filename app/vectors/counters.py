@@ -1,4 +1,4 @@
-"""What the index has done in this process, for /metrics: totals, of which Prometheus makes rates."""
+"""Counters of this process's indexing work, for /metrics."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""Memory to documents: which of its texts are embedded, under which ids. Pure functions; know nothing of Chroma.
+"""From a memory to documents: which of its texts are embedded, and under which ids. Pure functions, without Chroma.
 
-The title (and subtitle) is read together with the narrative, or the text where there is none: that scores better than
-a document of its own beside them (nDCG@10 0.727 against 0.716 on CoSQA, 0.939 against 0.932 on XQuAD, 0.305 against
-0.109 on LoCoMo with the speaker as title), and costs fewer documents.
+The title (and subtitle) is embedded together with the narrative, or with the text if there is none. That scores better
+than a separate document (nDCG@10 0.727 against 0.716 on CoSQA, 0.939 against 0.932 on XQuAD, 0.305 against 0.109 on
+LoCoMo with the speaker as title), and needs fewer documents.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ Metadata = dict[str, str | int]
 Field = Literal["title", "narrative", "text", "facts"]
 
 MAX_CHARS: Final = 8_000
-"""Beyond any model's window here; keeps a huge text from being tokenised whole."""
+"""More than any of the models reads; avoids tokenising the whole of a huge text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One embedded text. The text itself is not stored in the index, its hash is."""
+    """One text to embed. The index stores its hash, not the text itself."""
 
     id: str
     text: str
@@ -30,37 +30,37 @@ class Document:
 
 
 def of(memory: MemoryText) -> list[Document]:
-    """Return the documents of a memory: one per searchable field that is not blank, none for a blank memory."""
+    """Return the documents of a memory: one per searchable field that is not blank."""
     return [_document(memory, field, number, text[:MAX_CHARS]) for field, number, text in _texts(memory)]
 
 
 def memory_id(document_id: str) -> str:
-    """Return the memory that a document's id names."""
+    """Return the id of a document's memory."""
     return document_id.removeprefix("mem_").split("_", 1)[0]
 
 
 def hash_of(text: str) -> str:
-    """Return the fingerprint that tells a changed text: SHA-256, cut to 128 bits."""
+    """Return the hash that detects a changed text: SHA-256, truncated to 128 bits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _texts(memory: MemoryText) -> Iterator[tuple[Field, int | None, str]]:
-    heading = "\n".join(part for part in (memory.title, memory.subtitle) if _says_something(part))
+    heading = "\n".join(part for part in (memory.title, memory.subtitle) if _has_text(part))
     bodies: list[tuple[Field, str]] = []
-    if _says_something(memory.narrative):
+    if _has_text(memory.narrative):
         bodies.append(("narrative", memory.narrative))
-    if _says_something(memory.text) and memory.text != memory.narrative:
+    if _has_text(memory.text) and memory.text != memory.narrative:
         bodies.append(("text", memory.text))
     if not bodies and heading:
         yield "title", None, heading
-    for place, (field, body) in enumerate(bodies):
-        yield field, None, f"{heading}\n{body}" if heading and place == 0 else body
+    for index, (field, body) in enumerate(bodies):
+        yield field, None, f"{heading}\n{body}" if heading and index == 0 else body
     for number, fact in enumerate(memory.facts):
-        if _says_something(fact):
+        if _has_text(fact):
             yield "facts", number, fact
 
 
-def _says_something(value: object) -> TypeGuard[str]:
+def _has_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and not value.isspace() and value != ""
 
 
@@ -71,9 +71,9 @@ def _document(memory: MemoryText, field: Field, number: int | None, text: str) -
 
 
 def _metadata(memory: MemoryText, field: Field, number: int | None, text_hash: str) -> Metadata:
-    """Return flat metadata: Chroma refuses nulls, empty lists and nested values. Nothing in it is anybody's words.
+    """Return flat metadata, without nulls, empty lists and nested values, which Chroma rejects.
 
-    A memory's type is: it would stay in Chroma's files, which keep what its memory held, after the memory is gone.
+    It contains no user text, and therefore not the memory's type: Chroma's files keep metadata after a deletion.
     """
     metadata: dict[str, str | int | None] = {
         "memory_item_id": memory.id,

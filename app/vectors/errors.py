@@ -1,4 +1,4 @@
-"""Why a search by meaning cannot answer. Never an error of a request: callers turn it into a degraded reply."""
+"""Why semantic search is unavailable. Never an error of a request: callers turn these into a degraded response."""
 
 from typing import ClassVar, Literal
 
@@ -8,46 +8,46 @@ Reason = Literal[
 
 
 class VectorsUnavailable(Exception):
-    """Meaning cannot be searched at the moment; `reason` is the documented code."""
+    """Semantic search is currently unavailable; `reason` is the documented code."""
 
     reason: ClassVar[Reason]
 
 
 class NotInitialized(VectorsUnavailable):
-    """The index was never connected: it is starting, or another process owns its folder."""
+    """The index is not connected yet: it is starting, or another process owns its folder."""
 
     reason = "chroma_not_initialized"
 
 
 class OwnedElsewhere(NotInitialized):
-    """Another process has the folder."""
+    """Another process owns the folder."""
 
 
-class ConnectionLost(VectorsUnavailable):
-    """Nobody answers at Chroma's address."""
+class ChromaConnectionLost(VectorsUnavailable):
+    """Chroma cannot be reached."""
 
     reason = "chroma_connection"
 
 
 class TimedOut(VectorsUnavailable):
-    """Chroma did not answer within the time limit."""
+    """Chroma did not respond within the time limit."""
 
     reason = "chroma_timeout"
 
 
 class ChromaRefused(VectorsUnavailable):
-    """Chroma answered with an error."""
+    """Chroma responded with an error."""
 
     reason = "chroma_error"
 
 
 class EmbedderFailed(VectorsUnavailable):
-    """The model is missing, damaged, or its endpoint does not answer."""
+    """The model is missing or corrupt, or its endpoint does not respond."""
 
     reason = "embedder_error"
 
 
 class IndexBehind(VectorsUnavailable):
-    """The index does not hold yet what was asked about: it is being filled again, or for another model."""
+    """The index is incomplete for the requested projects: it is being refilled, or rebuilt for another model."""
 
     reason = "index_behind"

@@ -1,4 +1,4 @@
-"""The vector index of one server: joins its parts, and keeps it in step in the background. Never fails its caller."""
+"""The vector index of one server: wires its parts together and keeps it in sync in a background thread."""
 
 import os
 import socket
@@ -14,16 +14,16 @@ import structlog
 
 from app.errors import Unavailable
 from app.store.database import Database
-from app.vectors.chroma.client_config import STANDARD, Access
+from app.vectors.chroma.client_config import DEFAULT, ClientConfig
 from app.vectors.chroma.collections import Collections, Model
 from app.vectors.chroma.connection import BACKOFF_SECONDS, Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer, Server
 from app.vectors.embedding import Embedder
-from app.vectors.embedding.background import BackgroundEmbedding
+from app.vectors.embedding.background import BackgroundEmbedder
 from app.vectors.errors import EmbedderFailed, IndexBehind, NotInitialized, VectorsUnavailable
-from app.vectors.probe import Probed, probe
-from app.vectors.query.semantic_search import Meaning
-from app.vectors.query.staleness import Unsettled
+from app.vectors.probe import ProbeResult, probe
+from app.vectors.query.semantic_search import SemanticSearch
+from app.vectors.query.staleness import PendingChanges
 from app.vectors.sync.mirror import Mirror
 from app.vectors.sync.repair import Repair
 from app.vectors.sync.writer import Writer
@@ -38,8 +38,8 @@ _PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Where the index lives and which model fills it; `earlier` are models that older collections may hold."""
+class VectorIndexConfig:
+    """Where the index is stored and which model embeds; `earlier` are models that existing collections may use."""
 
     mode: Mode
     folder: Path
@@ -48,78 +48,80 @@ class Choice:
     earlier: Sequence[Embedder] = ()
     threads: int = os.cpu_count() or 1
     backoff_seconds: float = BACKOFF_SECONDS
-    access: Access = STANDARD
+    client_config: ClientConfig = DEFAULT
 
 
-class Interrupted(Exception):
-    """The server stops: long work ends where it is, and goes on at the next start."""
+class ServerStopping(Exception):
+    """The server is stopping: long-running work is abandoned and resumes at the next start."""
 
 
 class Index(Protocol):
-    """What answers questions of meaning, whether this process keeps it in step or another one does."""
+    """A vector index, whether this process or another one keeps it in sync."""
 
     @property
     def mode(self) -> Mode:
-        """Who serves Chroma."""
+        """Whether Chroma is embedded or a separate server."""
 
     @property
     def embedder(self) -> Embedder:
-        """The model that new vectors are of."""
+        """The model of new vectors."""
 
     @property
-    def meaning(self) -> Meaning:
-        """What finds memories near a question."""
+    def semantic_search(self) -> SemanticSearch:
+        """Finds memories by meaning."""
 
     @property
     def state(self) -> VectorState:
-        """Say where the index stands, without waiting for anything."""
+        """The state of the index. Never blocks."""
 
     @property
     def last_error(self) -> str | None:
-        """What went wrong last; None while all is well."""
+        """The last error; None while all is well."""
 
     @property
     def backoff_seconds(self) -> float:
-        """How long the index will not be asked."""
+        """For how long calls will still be refused."""
 
     def start(self) -> None:
-        """Begin what is done in the background."""
+        """Start the background work."""
 
-    def probe(self) -> Probed:
-        """Go through connect, list, embed and query."""
+    def probe(self) -> ProbeResult:
+        """Run the stages connect, list, embed and query."""
 
     def close(self) -> None:
-        """End it."""
+        """Stop the background work and close the connections."""
 
 
 class VectorIndex:
-    """Everything about meaning. Without start() it does only what it is asked to: that is how commands use it."""
+    """The index that this process maintains. Commands use it without start(): then nothing runs in the background."""
 
-    def __init__(self, database: Database, choice: Choice, *, owner: str = "cmem-server") -> None:
+    def __init__(self, database: Database, config: VectorIndexConfig, *, owner: str = "cmem-server") -> None:
         self.server: Server = (
-            ChildServer(choice.folder, owner_name=owner) if choice.mode == "embedded" else RemoteServer(choice.url)
+            ChildServer(config.folder, owner_name=owner) if config.mode == "embedded" else RemoteServer(config.url)
         )
-        self.mode: Mode = choice.mode
-        self.embedder = choice.embedder
-        self._owns_folder = choice.mode == "embedded"
-        self._connection = Connection(self.server, access=choice.access, backoff_seconds=choice.backoff_seconds)
-        self._survey_due = threading.Event()
-        self._survey_due.set()
+        self.mode: Mode = config.mode
+        self.embedder = config.embedder
+        self._owns_folder = config.mode == "embedded"
+        self._connection = Connection(
+            self.server, client_config=config.client_config, backoff_seconds=config.backoff_seconds
+        )
+        self._audit_due = threading.Event()
+        self._audit_due.set()
         self.collections = Collections(
             self._connection,
-            on_made=lambda name: self.mirror.refill(name),
-            on_gone=lambda _: self.look_around_soon(),
+            on_created=lambda name: self.mirror.refill(name),
+            on_lost=lambda _: self.request_audit(),
             open_collections=self.server.open_collections,
         )
-        self._embedding = BackgroundEmbedding(choice.embedder, threads=choice.threads)
+        self._embedding = BackgroundEmbedder(config.embedder, threads=config.threads)
         self._writer = Writer(self.collections, self._embedding)
-        self.mirror = Mirror(database, self.collections, self._writer, place=_place(database, choice))
+        self.mirror = Mirror(database, self.collections, self._writer, claim_prefix=_claim_prefix(database, config))
         self.repair = Repair(database, self.collections, self._writer, self.mirror)
-        self.meaning = Meaning(
+        self.semantic_search = SemanticSearch(
             self.collections,
-            choice.embedder,
-            earlier=choice.earlier,
-            unsettled=lambda project_id: Unsettled.of(database, project_id),
+            config.embedder,
+            earlier=config.earlier,
+            pending_changes=lambda project_id: PendingChanges.of(database, project_id),
             require=self.require,
         )
         self._stop = threading.Event()
@@ -132,39 +134,36 @@ class VectorIndex:
 
     @property
     def state(self) -> VectorState:
-        """Say where the index stands, without waiting for anything.
-
-        Ready is connected, looked through, and with a model that embeds.
-        """
+        """The state of the index; never blocks. It is ready once connected and audited, and while the model works."""
         state = self._connection.state
         if state != "ready" or self._mirroring is None:
             return state
         if isinstance(self._last_failure, EmbedderFailed):
             return "unavailable"
-        return "connecting" if self._survey_due.is_set() or not self._embeds else "ready"
+        return "connecting" if self._audit_due.is_set() or not self._embeds else "ready"
 
     @property
     def last_error(self) -> str | None:
-        """What went wrong last; None while all is well."""
+        """The last error; None while all is well."""
         return self._connection.last_error or (str(self._last_failure) if self._last_failure else None)
 
     @property
     def backoff_seconds(self) -> float:
-        """How long the index will not be asked."""
+        """For how long calls will still be refused."""
         return self._connection.backoff_seconds
 
     @property
     def model(self) -> Model:
-        """The model that new vectors are of."""
+        """The model of new vectors."""
         return Model.of(self.embedder)
 
     def start(self) -> None:
-        """Begin to connect and to mirror, in the background."""
-        self._mirroring = threading.Thread(target=self._keep_in_step, name="mirror", daemon=True)
+        """Start connecting and indexing, in the background."""
+        self._mirroring = threading.Thread(target=self._keep_in_sync, name="mirror", daemon=True)
         self._mirroring.start()
 
     def close(self, *, grace_seconds: float = 3.0) -> None:
-        """Finish the batch at hand if it is done in time; what is not stays pending."""
+        """Stop; the current batch may finish within the grace period, else it stays pending."""
         self._stop.set()
         deadline = time.monotonic() + grace_seconds
         for thread in (self._mirroring, self._rebuilding):
@@ -172,68 +171,71 @@ class VectorIndex:
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._connection.close()
         self._embedding.close()
-        with suppress(Unavailable):  # then the claims end by themselves, when their time is over
+        with suppress(Unavailable):  # the claims then expire on their own
             self.mirror.release()
 
     def connect(self) -> None:
-        """Connect, and give back what dead owners of the folder had claimed. Raises VectorsUnavailable."""
+        """Connect, and release the claims of dead owners of the folder. Raises VectorsUnavailable."""
         self.collections.connect()
         if self._owns_folder and not self._has_connected:
             self.mirror.release_predecessors()
             self._has_connected = True
 
-    def probe(self) -> Probed:
-        """Go through connect, list, embed and query."""
+    def probe(self) -> ProbeResult:
+        """Run the stages connect, list, embed and query."""
         return probe(self.collections, self.embedder)
 
-    def drop_ownerless(self, *, dry_run: bool) -> int:
-        """Drop the collections of projects that are no more from a folder of ours; return how many.
+    def drop_orphan_collections(self, *, dry_run: bool) -> int:
+        """Drop the collections of deleted projects, if the folder is our own; return how many.
 
-        On a shared server a collection may be that of another installation.
+        On a shared server a collection may belong to another installation.
         """
-        names = self.repair.ownerless() if self._owns_folder else []
+        names = self.repair.orphan_collections() if self._owns_folder else []
         for name in names if not dry_run else ():
             self.collections.drop(name)
         return len(names)
 
-    def vacuum(self, go_on: Callable[[], None]) -> None:
-        """Give back what deleted vectors took of a folder of ours. Searches go by words alone meanwhile."""
-        self._connection.vacuum(go_on)
+    def vacuum(self, check_stop: Callable[[], None]) -> None:
+        """Reclaim the disk space of deleted vectors, if the folder is our own. Meanwhile searches are lexical only."""
+        self._connection.vacuum(check_stop)
 
     def require(self, project_ids: Sequence[str]) -> None:
-        """Raise what keeps the index from answering for these projects, if it is kept in step from here at all."""
+        """Raise the reason why the index cannot answer for these projects, if there is one.
+
+        Without start() there is none: commands know themselves what is missing.
+        """
         if self._mirroring is None:
             return
-        if self._survey_due.is_set():
-            missing: VectorsUnavailable = NotInitialized("The vector index is being looked through.")
+        if self._audit_due.is_set():
+            reason: VectorsUnavailable = NotInitialized("The vector index is being checked.")
         elif not self._refilling.isdisjoint(project_ids):
-            missing = IndexBehind("The vector index is being filled again.")
+            reason = IndexBehind("The vector index is being refilled.")
         else:
             return
-        failure = self._last_failure or missing
+        failure = self._last_failure or reason
         raise type(failure)(str(failure))
 
-    def look_around_soon(self) -> None:
-        """Have all collections looked through before the next search is answered."""
-        self._survey_due.set()
+    def request_audit(self) -> None:
+        """Audit all collections before the next search is answered."""
+        self._audit_due.set()
 
-    def go_on(self, _: int = 0) -> None:
-        """Raise Interrupted once the server stops: the heartbeat of long work."""
+    def check_stop(self, _: int = 0) -> None:
+        """Raise ServerStopping once the server is stopping; long-running work calls it regularly."""
         if self._stop.is_set():
-            raise Interrupted
+            raise ServerStopping
 
-    def _keep_in_step(self) -> None:
-        """Drain until told to stop. An outage pauses it, nothing ends it."""
+    def _keep_in_sync(self) -> None:
+        """Drain the outbox until close(). An outage pauses the thread, but nothing ends it."""
         while not self._stop.is_set():
             self._stop.wait(self._round())
 
     def _round(self) -> float:
-        """Do one batch; return how long to pause."""
+        """Index one batch; return how many seconds to pause."""
         try:
             self.connect()
-            if self._survey_due.is_set():
-                self._look_around()
-            taken = self.mirror.drain_once()
+            if self._audit_due.is_set():
+                self._audit()
+            drained = self.mirror.drain_once()
             self._try_embedder()
         except VectorsUnavailable as outage:
             if str(outage) != str(self._last_failure):
@@ -242,62 +244,65 @@ class VectorIndex:
             if isinstance(outage, EmbedderFailed):
                 self._embeds = False
             else:
-                self._survey_due.set()
+                self._audit_due.set()
             return _PAUSE_SECONDS
-        except Unavailable:  # the database says so itself
+        except Unavailable:  # the database has logged it
             return _PAUSE_SECONDS
-        except Exception:  # noqa: BLE001 - one failed round must not end the rounds to come
+        except Exception:  # noqa: BLE001 - one failed round must not end the thread
             _log.exception("mirror_round_failed")
             return _PAUSE_SECONDS
         self._last_failure = None
-        if not taken:
+        if not drained:
             self._refilling = frozenset()
-        return 0.0 if taken else _POLL_SECONDS
+        return 0.0 if drained else _POLL_SECONDS
 
     def _try_embedder(self) -> None:
-        """Embed something once, and again after a failure: a model that cannot be loaded shows before it is needed."""
+        """Embed a text once, and again after a failure, to detect a model that cannot be loaded before it is needed."""
         if not self._embeds:
             self._writer.embed_plain_text()
             self._embeds = True
 
-    def _look_around(self) -> None:
-        """Ask for what is missing: a collection that is empty, of another model, or of a project that is no more."""
-        survey = self.repair.survey()
-        self._refilling = frozenset(survey.empty)
-        self._survey_due.clear()
+    def _audit(self) -> None:
+        """Refill empty collections, rebuild those of another model, and drop those of deleted projects."""
+        audit = self.repair.audit()
+        self._refilling = frozenset(audit.empty)
+        self._audit_due.clear()
         try:
-            for project_id in survey.empty:
+            for project_id in audit.empty:
                 self.mirror.enqueue_project(project_id)
         except Unavailable:
-            self._survey_due.set()
+            self._audit_due.set()
             raise
-        # On a shared server a collection may be that of another installation.
-        for name in survey.ownerless if self._owns_folder else ():
+        # on a shared server a collection may belong to another installation
+        for name in audit.orphans if self._owns_folder else ():
             self.collections.drop(name)
-        if survey.other_model and (self._rebuilding is None or not self._rebuilding.is_alive()):
+        if audit.other_model and (self._rebuilding is None or not self._rebuilding.is_alive()):
             self._rebuilding = threading.Thread(
-                target=self._rebuild, args=(survey.other_model,), name="mirror-rebuild", daemon=True
+                target=self._rebuild, args=(audit.other_model,), name="mirror-rebuild", daemon=True
             )
             self._rebuilding.start()
 
     def _rebuild(self, project_ids: Sequence[str]) -> None:
-        """Make the collections of a changed model anew, one after the other, while the old ones answer."""
+        """Rebuild the collections of a changed model one after the other; the old ones keep answering."""
         for project_id in project_ids:
             try:
-                self.go_on()
-                self.repair.rebuild_outdated(project_id, self.go_on)
-            except Interrupted:
+                self.check_stop()
+                self.repair.rebuild_outdated(project_id, self.check_stop)
+            except ServerStopping:
                 return
             except VectorsUnavailable as outage:
                 _log.warning("rebuild_paused", project=project_id, reason=str(outage))
-                self._survey_due.set()
+                self._audit_due.set()
                 return
-            except Exception:  # noqa: BLE001 - the next project is another matter
+            except Exception:  # noqa: BLE001 - the other projects may still succeed
                 _log.exception("rebuild_failed", project=project_id)
 
 
-def _place(database: Database, choice: Choice) -> str:
-    """Return where drainers follow each other, one at a time: a folder, of which a file has one and a server many."""
+def _claim_prefix(database: Database, config: VectorIndexConfig) -> str:
+    """Return the claim prefix that successive owners of the same folder share.
+
+    A SQLite database has a single folder; the replicas of a PostgreSQL database may have one each.
+    """
     if database.dialect == "sqlite":
         return ""
-    return f"{socket.gethostname()}:{choice.folder} " if choice.mode == "embedded" else "replica "
+    return f"{socket.gethostname()}:{config.folder} " if config.mode == "embedded" else "replica "

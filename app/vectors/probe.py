@@ -1,4 +1,4 @@
-"""Is the index there? Connect, list, query, with the stage that was reached and how long each took."""
+"""Health probe of the index: connect, list, embed, query, with the duration of each stage."""
 
 import time
 from collections.abc import Callable
@@ -13,8 +13,8 @@ Stage = Literal["connect", "list", "embed", "query", "done"]
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
-    """How far the probe came: `stage` is `done`, or the one that failed with `error`."""
+class ProbeResult:
+    """The outcome: `stage` is `done`, or the stage that failed with `error`."""
 
     ok: bool
     stage: Stage
@@ -22,8 +22,8 @@ class Probed:
     milliseconds: dict[str, float]
 
 
-def probe(collections: Collections, embedder: Embedder) -> Probed:
-    """Go through the stages until one fails. Every call has a time limit."""
+def probe(collections: Collections, embedder: Embedder) -> ProbeResult:
+    """Run the stages until one fails. Every call has a time limit."""
     names: list[str] = []
     stages: list[tuple[Stage, Callable[[], object]]] = [
         ("connect", collections.connect),
@@ -37,14 +37,14 @@ def probe(collections: Collections, embedder: Embedder) -> Probed:
         try:
             call()
         except VectorsUnavailable as failure:
-            return Probed(ok=False, stage=stage, error=str(failure), milliseconds=milliseconds)
+            return ProbeResult(ok=False, stage=stage, error=str(failure), milliseconds=milliseconds)
         milliseconds[stage] = round((time.perf_counter() - started) * 1000, 1)
-    return Probed(ok=True, stage="done", error=None, milliseconds=milliseconds)
+    return ProbeResult(ok=True, stage="done", error=None, milliseconds=milliseconds)
 
 
 def _query_one(collections: Collections, embedder: Embedder, names: list[str]) -> None:
-    """Ask the first collection whose vectors have the embedder's length; without any there is nothing to ask."""
+    """Query the first collection, if there is one with vectors of the embedder's length."""
     for name in names[:1]:
-        found = collections.find(name)
-        if found and found.model and found.model.dimensions == embedder.dimensions:
+        collection = collections.find(name)
+        if collection and collection.model and collection.model.dimensions == embedder.dimensions:
             collections.query(name, embedder.embed_query("a question"), limit=1)

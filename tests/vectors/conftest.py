@@ -1,3 +1,5 @@
+"""Fixtures of the tests of Chroma."""
+
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,23 +29,23 @@ def connection(server: ChildServer) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def told() -> list[tuple[str, str]]:
-    """What the collections said of themselves."""
+def notified() -> list[tuple[str, str]]:
+    """The collections that were created or lost."""
     return []
 
 
 @pytest.fixture
-def collections(connection: Connection, told: list[tuple[str, str]]) -> Collections:
+def collections(connection: Connection, notified: list[tuple[str, str]]) -> Collections:
     return Collections(
         connection,
-        on_made=lambda name: told.append(("made", name)),
-        on_gone=lambda name: told.append(("gone", name)),
+        on_created=lambda name: notified.append(("created", name)),
+        on_lost=lambda name: notified.append(("lost", name)),
         sleep=lambda _: None,
     )
 
 
 def make_documents(count: int, *, memory: str = "m", text: str = "text") -> list[documents.Document]:
-    """Return documents of `count` memories, one each."""
+    """Return one document for each of `count` memories."""
     return [
         documents.Document(
             id=f"mem_{memory}{n}_text",

@@ -1,4 +1,4 @@
-"""A small library of memories with a vector index over it, for the tests of the mirror."""
+"""A database with a vector index, for the tests of indexing."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,15 +17,15 @@ from app.store.database import Database
 from app.vectors import collection_names
 from app.vectors.embedding import Embedder, Vectors
 from app.vectors.embedding.minilm import MiniLM
-from app.vectors.index import Choice, VectorIndex
-from tests.stores import Stores, of_folder
+from app.vectors.index import VectorIndex, VectorIndexConfig
+from tests.databases import Databases, database_url
 
 MINILM = MiniLM(threads=1)
 
 
 @dataclass
 class Library:
-    """One team with a project; `index` mirrors it when told to."""
+    """One team with a project; `index` indexes it when a test calls it."""
 
     folder: Path
     url: str
@@ -44,10 +44,10 @@ class Library:
         self.index = self.another_index()
 
     def another_index(self, embedder: Embedder | None = None, *, earlier: Sequence[Embedder] = ()) -> VectorIndex:
-        choice = Choice(
+        config = VectorIndexConfig(
             mode="embedded", folder=self.folder / "chroma", url="", embedder=embedder or self.embedder, earlier=earlier
         )
-        return VectorIndex(self.database, choice)
+        return VectorIndex(self.database, config)
 
     def restart(self, embedder: Embedder | None = None, *, earlier: Sequence[Embedder] = ()) -> None:
         self.index.close()
@@ -60,7 +60,7 @@ class Library:
     def add(self, *, project_id: str | None = None, **fields: Any) -> str:
         new = memories.NewMemory(project_id=project_id or self.project_id, kind="manual", type="manual", **fields)
         with self.database.write() as connection:
-            return memories.add(connection, self.caller, new)[0].id
+            return memories.add(connection, self.caller, new).memory.id
 
     def change(self, memory_id: str, **changes: Any) -> None:
         with self.database.write() as connection:
@@ -78,13 +78,15 @@ class Library:
         bulk_delete.remove_project(self.database, self.caller, self.project_id)
 
     def find(self, question: str, *, project_id: str | None = None, limit: int = 1) -> list[str]:
-        found = self.index.meaning.candidates([project_id or self.project_id], question, limit=limit, seconds=10)
-        return [candidate.memory_id for candidate in found][:limit]
+        candidates = self.index.semantic_search.candidates(
+            [project_id or self.project_id], question, limit=limit, timeout_seconds=10
+        )
+        return [candidate.memory_id for candidate in candidates][:limit]
 
     def documents(self, project_id: str | None = None) -> dict[str, dict[str, Any]]:
-        """Return what Chroma holds of a project: metadata by document id."""
-        pages = self.index.collections.pages(collection_names.serving(project_id or self.project_id))
-        return {document_id: kept for page in pages for document_id, kept in page.items()}
+        """Return the metadata of a project's documents in Chroma, by document id."""
+        pages = self.index.collections.pages(collection_names.live(project_id or self.project_id))
+        return {document_id: metadata for page in pages for document_id, metadata in page.items()}
 
     def outbox(self) -> list[Any]:
         with self.database.read() as connection:
@@ -92,16 +94,16 @@ class Library:
 
 
 @contextmanager
-def opened(stores: Stores, folder: Path, embedder: Embedder = MINILM) -> Iterator[Library]:
-    """Open the empty library of a folder; its database is gone in the end."""
-    with of_folder(stores, folder) as url:
+def opened(databases: Databases, folder: Path, embedder: Embedder = MINILM) -> Iterator[Library]:
+    """Yield an empty library in a folder; its database is dropped afterwards."""
+    with database_url(databases, folder) as url:
         library = Library(folder, url, embedder)
         yield library
         library.close()
 
 
 class Counting:
-    """An embedder that counts the texts it was given, and can be made to do something first."""
+    """An embedder that records its texts, and calls `before` first."""
 
     version = "1"
     dimensions = 384
@@ -120,5 +122,5 @@ class Counting:
     def embed_query(self, text: str) -> Vectors:
         return MINILM.embed_query(text)
 
-    def reads(self, script: str) -> bool:
-        return MINILM.reads(script)
+    def supports_script(self, script: str) -> bool:
+        return MINILM.supports_script(script)

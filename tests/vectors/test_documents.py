@@ -1,3 +1,5 @@
+"""The documents of a memory."""
+
 import msgspec
 import pytest
 
@@ -35,8 +37,8 @@ def texts_of(memory: MemoryText) -> dict[str, str]:
     return {document.id.removeprefix(prefix): document.text for document in documents.of(memory)}
 
 
-def test_each_searchable_field_is_a_document_and_the_title_leads_the_narrative():
-    """The ids are claude-mem's scheme with our memory id."""
+def test_each_searchable_field_is_a_document_and_the_title_heads_the_narrative():
+    """The ids follow claude-mem's scheme, with our memory id."""
     assert texts_of(FULL) == {
         "narrative": "Retry storm\nWorkers retried at once.",
         "text": "raw log",
@@ -45,34 +47,34 @@ def test_each_searchable_field_is_a_document_and_the_title_leads_the_narrative()
     }
 
 
-def test_a_text_without_narrative_takes_the_title():
-    """Whatever the body is, it is read under its title."""
+def test_title_heads_the_text_if_there_is_no_narrative():
+    """The first body is embedded together with the title."""
     assert texts_of(memory(title="Note", text="body")) == {"text": "Note\nbody"}
 
 
-def test_a_memory_of_a_title_only_is_searchable():
-    """A title with nothing below it is a document of its own."""
+def test_memory_with_only_a_title_is_searchable():
+    """A title without a body is a document of its own."""
     assert texts_of(memory(title="Note", subtitle="more")) == {"title": "Note\nmore"}
 
 
-def test_the_same_text_is_not_embedded_twice():
-    """A text that repeats the narrative adds nothing."""
+def test_same_text_is_not_embedded_twice():
+    """A text equal to the narrative is skipped."""
     assert list(texts_of(memory(narrative="same", text="same"))) == ["narrative"]
 
 
 @pytest.mark.parametrize("blank", [None, "", " \n\t"])
-def test_blank_fields_make_no_document(blank):
-    """A memory without a word has no documents, and waits for none."""
+def test_blank_fields_have_no_document(blank):
+    """A blank memory has no documents."""
     assert documents.of(memory(title=blank, narrative=blank, text=blank, facts=[blank or ""])) == []
 
 
-def test_a_blank_fact_keeps_the_numbers_of_the_others():
-    """The number is the fact's place, so an id names the same fact whatever is left out."""
+def test_blank_fact_does_not_renumber_the_others():
+    """The number is the fact's index, so an id always refers to the same fact."""
     assert list(texts_of(memory(facts=["a", " ", None, "b"]))) == ["fact_0", "fact_3"]
 
 
 def test_metadata_is_flat_and_without_nulls():
-    """Chroma refuses null, list and nested values for a whole batch."""
+    """Chroma rejects a whole batch for one null, list or nested value."""
     metadata = documents.of(msgspec.structs.replace(FULL, legacy_observation_id=0))[2].metadata
     assert metadata == {
         "memory_item_id": FULL.id,
@@ -86,18 +88,18 @@ def test_metadata_is_flat_and_without_nulls():
     }
 
 
-def test_the_hash_changes_with_the_text_and_with_nothing_else():
-    """A new type or time embeds nothing again; a new title does."""
+def test_hash_changes_only_with_the_text():
+    """A new title needs a new embedding; a new type or time does not."""
     first = documents.of(FULL)[0].text_hash
     assert documents.of(msgspec.structs.replace(FULL, type="feature", created_at_epoch=1))[0].text_hash == first
     assert documents.of(msgspec.structs.replace(FULL, title="Other"))[0].text_hash != first
 
 
-def test_a_huge_text_is_cut_before_it_is_tokenised():
-    """No model here reads beyond the limit."""
+def test_huge_text_is_truncated_before_tokenising():
+    """No model reads beyond the limit."""
     assert len(documents.of(memory(text="word " * 100_000))[0].text) == documents.MAX_CHARS
 
 
-def test_a_document_id_names_its_memory():
-    """Candidates of a query are told apart by memory."""
+def test_document_id_contains_its_memory_id():
+    """Candidates of a query are grouped by memory."""
     assert {documents.memory_id(document.id) for document in documents.of(FULL)} == {FULL.id}

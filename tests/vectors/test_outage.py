@@ -1,4 +1,4 @@
-"""Chroma stops and comes back in the middle of writing: nothing is lost, nothing is left over."""
+"""Chroma stops and comes back while memories are written: nothing is lost, and nothing remains that was deleted."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,16 +10,16 @@ import pytest
 
 from app.vectors import embedding
 from app.vectors.embedding import Vectors
-from app.vectors.index import Choice, VectorIndex
+from app.vectors.index import VectorIndex, VectorIndexConfig
 from tests.chroma_server import free_port, running
-from tests.stores import Stores
+from tests.databases import Databases
 from tests.vectors.library import Library, opened
 
 WRITES = 500
 
 
-class Quick:
-    """Vectors of a text's hash: what is tried here is not their meaning."""
+class HashEmbedder:
+    """Embeds a text as its hash: these tests do not depend on meaning."""
 
     model_id, version, dimensions = "quick", "1", 8
     is_remote = False
@@ -31,7 +31,7 @@ class Quick:
     def embed_query(self, text: str) -> Vectors:
         return self.embed([text])[0]
 
-    def reads(self, script: str) -> bool:
+    def supports_script(self, script: str) -> bool:
         return True
 
 
@@ -41,23 +41,23 @@ def port() -> int:
 
 
 @pytest.fixture
-def library(stores: Stores, tmp_path: Path, port: int) -> Iterator[Library]:
-    with opened(stores, tmp_path, Quick()) as made:
-        made.index.close()
-        yield made
+def library(databases: Databases, tmp_path: Path, port: int) -> Iterator[Library]:
+    with opened(databases, tmp_path, HashEmbedder()) as library:
+        library.index.close()
+        yield library
 
 
 @contextmanager
-def mirroring(library: Library, port: int) -> Iterator[VectorIndex]:
-    """Run the mirror against that server."""
-    choice = Choice(
+def indexing(library: Library, port: int) -> Iterator[VectorIndex]:
+    """Run an index against the server at this port."""
+    config = VectorIndexConfig(
         mode="http",
         folder=library.folder,
         url=f"http://127.0.0.1:{port}",
         embedder=library.embedder,
         backoff_seconds=0.2,
     )
-    index = VectorIndex(library.database, choice)
+    index = VectorIndex(library.database, config)
     index.start()
     yield index
     index.close()
@@ -65,13 +65,13 @@ def mirroring(library: Library, port: int) -> Iterator[VectorIndex]:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not (met := condition()) and time.monotonic() < deadline:
+    while not (is_met := condition()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert met
+    assert is_met
 
 
-def test_after_an_outage_and_a_restart_the_index_is_exact(library: Library, port: int, tmp_path: Path):
-    """500 writes with edits and deletes, Chroma killed and started among them, then we restart: no difference."""
+def test_index_is_exact_after_an_outage_and_a_restart(library: Library, port: int, tmp_path: Path):
+    """500 writes with edits and deletes, while Chroma is killed and restarted, then a restart of our own."""
     folder = tmp_path / "remote"
     written: list[str] = []
 
@@ -83,31 +83,31 @@ def test_after_an_outage_and_a_restart_the_index_is_exact(library: Library, port
             if number % 11 == 0:
                 library.remove(written.pop())
 
-    with mirroring(library, port) as index:
+    with indexing(library, port) as index:
         with running(folder, port):
             wait_until(lambda: index.state == "ready")
             write(WRITES // 3)
         write(WRITES // 3)
         with running(folder, port):
             write(WRITES - 2 * (WRITES // 3))
-    with running(folder, port), mirroring(library, port) as restarted:
+    with running(folder, port), indexing(library, port) as restarted:
         wait_until(lambda: restarted.state == "ready")
         wait_until(lambda: library.outbox() == [])
-        found = restarted.repair.compare(library.project_id)
-    assert (found.missing, found.stale, found.ghost, found.pending) == (0, 0, 0, 0)
-    assert found.documents == 2 * len(written)
+        differences = restarted.repair.compare(library.project_id)
+    assert (differences.missing, differences.stale, differences.orphans, differences.pending) == (0, 0, 0, 0)
+    assert differences.documents == 2 * len(written)
 
 
-def test_what_was_deleted_during_an_outage_is_not_found_afterwards(library: Library, port: int, tmp_path: Path):
+def test_memory_deleted_during_an_outage_is_not_found_afterwards(library: Library, port: int, tmp_path: Path):
     """The deletion waited in the outbox."""
     folder = tmp_path / "remote"
-    with mirroring(library, port) as index:
+    with indexing(library, port) as index:
         with running(folder, port):
             wait_until(lambda: index.state == "ready")
-            gone, kept = library.add(narrative="to be deleted"), library.add(narrative="to be kept")
+            deleted, kept = library.add(narrative="to be deleted"), library.add(narrative="to be kept")
             wait_until(lambda: library.outbox() == [])
-        library.remove(gone)
+        library.remove(deleted)
         with running(folder, port):
             wait_until(lambda: library.outbox() == [])
-            near = index.meaning.candidates([library.project_id], "to be deleted", limit=5)
-    assert [candidate.memory_id for candidate in near] == [kept]
+            candidates = index.semantic_search.candidates([library.project_id], "to be deleted", limit=5)
+    assert [candidate.memory_id for candidate in candidates] == [kept]

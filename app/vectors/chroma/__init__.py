@@ -1,7 +1,7 @@
-"""Everything that knows Chroma: a client over its HTTP API, and the embedded server that runs beside ours.
+"""The only package that knows Chroma: a client for its HTTP API, and the embedded server.
 
-Embedded is a child process: an upsert of 25 documents in our own process holds the interpreter for 20 ms at a time
-(other threads wake 21 ms late in the median), through a child 0.1 ms late, for 2.4 ms a query instead of 1.3. The child
-starts in 0.1 s and takes 38 MiB empty, 270 MiB with 80,000 documents. One client then serves both modes, and every
-call has a real time limit, which the library's client has not.
+Embedded Chroma runs in a child process. In our own process, an upsert of 25 documents holds the GIL for 20 ms at a time
+(other threads wake up 21 ms late in the median); with a child they wake up 0.1 ms late, and a query takes 2.4 ms
+instead of 1.3. The child starts in 0.1 s and uses 38 MiB when empty, 270 MiB with 80,000 documents. The same client
+then serves both modes, and every call has a real time limit, unlike with Chroma's own client.
 """

@@ -1,4 +1,4 @@
-"""How a Chroma server lets one in: which database of which tenant, with which header, trusting whose certificate."""
+"""How to access a Chroma server: tenant and database, credentials, and trusted certificates."""
 
 import ssl
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """What is said to a Chroma server besides its address. The standard values are those of a server without accounts.
+class ClientConfig:
+    """How to access a Chroma server, apart from its URL. The defaults are those of a server without authentication.
 
-    `ca_file` are certificates in PEM that are trusted instead of the system's. `api_key` is sent in `auth_header`, as a
-    bearer token where that is Authorization.
+    `ca_file` is a PEM file of certificates to trust instead of the default ones. `api_key` is sent in `auth_header`, as
+    a bearer token if that is Authorization.
     """
 
     tenant: str = "default_tenant"
@@ -22,22 +22,22 @@ class Access:
 
     @property
     def path(self) -> str:
-        """The beginning of every path that is about collections."""
+        """The prefix of every path about collections."""
         return f"/api/v2/tenants/{self.tenant}/databases/{self.database}"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with every request."""
+        """The headers of every request."""
         if not self.api_key:
             return {}
         is_bearer = self.auth_header.lower() == "authorization"
         return {self.auth_header: f"Bearer {self.api_key}" if is_bearer else self.api_key}
 
     @property
-    def trusted(self) -> ssl.SSLContext | bool:
-        """Whose certificates are believed: True are those that httpx brings."""
+    def verify(self) -> ssl.SSLContext | bool:
+        """The certificates to trust: True for those of httpx. Raises OSError when `ca_file` cannot be read."""
         return True if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
 
 
-STANDARD: Final = Access()
-"""That of a server without accounts, as a child of ours is."""
+DEFAULT: Final = ClientConfig()
+"""For a server without authentication, such as our own child process."""

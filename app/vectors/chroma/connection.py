@@ -1,4 +1,4 @@
-"""One connection to Chroma's HTTP API, shared by all threads: states, time limits, reconnecting, backing off."""
+"""The connection to Chroma's HTTP API, shared by all threads: state, time limits, reconnects and backoff."""
 
 import threading
 import time
@@ -9,10 +9,10 @@ import httpx
 import msgspec
 import structlog
 
-from app.vectors.chroma.client_config import STANDARD, Access
+from app.vectors.chroma.client_config import DEFAULT, ClientConfig
 from app.vectors.chroma.server import Server
-from app.vectors.chroma.vacuum import GoOn
-from app.vectors.errors import ChromaRefused, ConnectionLost, TimedOut, VectorsUnavailable
+from app.vectors.chroma.vacuum import StopCheck
+from app.vectors.errors import ChromaConnectionLost, ChromaRefused, TimedOut, VectorsUnavailable
 
 _log = structlog.get_logger(__name__)
 
@@ -20,19 +20,19 @@ State = Literal["connecting", "ready", "unavailable"]
 
 BACKOFF_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 2.0
-_NOT_CHROMA: Final = "What answers at that address is not Chroma."
+_NOT_CHROMA: Final = "The server at this address is not Chroma."
 
 
 class CollectionGone(ChromaRefused):
-    """There is no such collection (any more)."""
+    """The collection does not exist, or no longer exists."""
 
 
 class ServerBroken(ChromaRefused):
-    """Chroma failed inside: its folder was deleted under it, or its files are damaged."""
+    """Chroma has an internal error: its folder was deleted while in use, or its files are corrupt."""
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """What the server says of itself before the first call."""
+class ServerLimits(msgspec.Struct, frozen=True):
+    """The server's pre-flight checks."""
 
     max_batch_size: int = 100
     supports_base64_encoding: bool = False
@@ -40,22 +40,24 @@ class Limits(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """An open connection; a reconnect makes another."""
+    """An open connection; a reconnect creates a new one."""
 
     client: httpx.Client
-    limits: Limits
+    limits: ServerLimits
 
 
 class Connection:
-    """Sends requests. The first caller connects while the others wait for that one attempt.
+    """Sends requests. The first caller connects, and the others wait for that attempt.
 
-    A failed call reconnects and is tried once more. When that fails too, every call fails at once for ten seconds, so
-    that a dead server costs its callers nothing and is not stormed when it comes back.
+    After a failed call it reconnects and retries once. If that fails too, all calls fail immediately for ten seconds: a
+    dead server does not slow down its callers, and is not flooded when it comes back.
     """
 
-    def __init__(self, server: Server, *, access: Access = STANDARD, backoff_seconds: float = BACKOFF_SECONDS) -> None:
+    def __init__(
+        self, server: Server, *, client_config: ClientConfig = DEFAULT, backoff_seconds: float = BACKOFF_SECONDS
+    ) -> None:
         self._server = server
-        self._access = access
+        self._client_config = client_config
         self._backoff_seconds = backoff_seconds
         self._lock = threading.Lock()
         self._link: _Link | None = None
@@ -65,27 +67,30 @@ class Connection:
 
     @property
     def state(self) -> State:
-        """Say where the connection stands, without waiting for anything."""
+        """The state of the connection. Never blocks."""
         if self._link is not None:
             return "ready"
         return "unavailable" if self._last_failure else "connecting"
 
     @property
     def last_error(self) -> str | None:
-        """What went wrong last; None while all is well."""
+        """The last error; None while all is well."""
         return str(self._last_failure) if self._last_failure else None
 
     @property
     def backoff_seconds(self) -> float:
-        """How long calls will still fail at once."""
+        """For how long calls will still fail immediately."""
         return max(0.0, self._retry_at - time.monotonic()) if self._last_failure else 0.0
 
-    def limits(self) -> Limits:
-        """Return the server's limits, connecting if need be."""
+    def limits(self) -> ServerLimits:
+        """Return the server's limits; connect first if necessary."""
         return self._linked(time.monotonic() + _CONNECT_SECONDS).limits
 
     def send(self, method: str, path: str, *, timeout_seconds: float, body: Any = None) -> Any:
-        """Return the decoded answer. The time limit covers waiting, connecting and the second try."""
+        """Return the decoded response. The time limit covers waiting, connecting and the retry.
+
+        Raises VectorsUnavailable.
+        """
         deadline = time.monotonic() + timeout_seconds
         link = self._linked(deadline)
         try:
@@ -93,29 +98,29 @@ class Connection:
         except TimedOut as failure:
             self._give_up(link, failure)
             raise
-        except (ConnectionLost, ServerBroken) as failure:
+        except (ChromaConnectionLost, ServerBroken) as failure:
             _log.warning("chroma_call_failed", path=path, reason=str(failure))
             self._renew_if_broken(failure)
         link = self._connect_once(link, deadline)
         try:
             return self._exchange(link, method, path, body, deadline)
-        except (ConnectionLost, TimedOut) as failure:
+        except (ChromaConnectionLost, TimedOut) as failure:
             self._give_up(link, failure)
             raise
 
     def renew(self) -> None:
-        """Start the server afresh; calls on their way are tried again."""
+        """Restart the server; calls in flight are retried."""
         self._server.renew()
 
-    def vacuum(self, go_on: GoOn) -> None:
-        """Let the server vacuum its folder; calls fail meanwhile, and connect at once afterwards."""
+    def vacuum(self, check_stop: StopCheck) -> None:
+        """Have the server vacuum its folder. Calls fail meanwhile; the next one afterwards connects immediately."""
         try:
-            self._server.vacuum(go_on)
+            self._server.vacuum(check_stop)
         finally:
             self._retry_at = 0.0
 
     def close(self) -> None:
-        """Close the connection and stop the server, if it is ours."""
+        """Close the connection, and stop the server if it is our own."""
         with self._lock:
             self._unlink()
             self._server.close()
@@ -128,9 +133,9 @@ class Connection:
         return link
 
     def _connect_once(self, broken: _Link | None, deadline: float) -> _Link:
-        """Connect, unless another thread has done so, or failed to, while this one waited."""
+        """Connect, unless another thread connected or failed to while this one waited."""
         if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise TimedOut("Chroma is being connected to, and that takes long.")
+            raise TimedOut("Timed out connecting to Chroma.")
         try:
             if self._link is not None and self._link is not broken:
                 return self._link
@@ -149,20 +154,20 @@ class Connection:
             self._back_off(failure)
             raise
         try:
-            answer = self._request(client, "GET", "/api/v2/pre-flight-checks", None, timeout_seconds)
-            return _Link(client, msgspec.convert(answer, Limits))
+            checks = self._request(client, "GET", "/api/v2/pre-flight-checks", None, timeout_seconds)
+            return _Link(client, msgspec.convert(checks, ServerLimits))
         except (msgspec.ValidationError, VectorsUnavailable) as cause:
             client.close()
-            lost = cause if isinstance(cause, ConnectionLost | TimedOut) else ConnectionLost(_NOT_CHROMA)
-            self._back_off(lost)
-            raise lost from cause
+            reason = cause if isinstance(cause, ChromaConnectionLost | TimedOut) else ChromaConnectionLost(_NOT_CHROMA)
+            self._back_off(reason)
+            raise reason from cause
 
     def _client(self, address: str) -> httpx.Client:
         try:
-            trusted = self._access.trusted
-        except OSError as cause:  # the file of certificates was there when the settings were read
-            raise ConnectionLost("The certificates for Chroma cannot be read.") from cause
-        return httpx.Client(base_url=address, headers=self._access.headers, verify=trusted, trust_env=False)
+            verify = self._client_config.verify
+        except OSError as cause:  # the CA file existed when the settings were validated
+            raise ChromaConnectionLost("The CA file for Chroma cannot be read.") from cause
+        return httpx.Client(base_url=address, headers=self._client_config.headers, verify=verify, trust_env=False)
 
     def _refuse_while_backing_off(self) -> None:
         failure = self._last_failure
@@ -170,7 +175,7 @@ class Connection:
             raise type(failure)(str(failure))
 
     def _renew_if_broken(self, failure: VectorsUnavailable) -> None:
-        """Start our own server afresh, at most once in a while: one damaged collection must not restart it for ever."""
+        """Restart our own server, but rarely: one corrupt collection must not cause an endless series of restarts."""
         if isinstance(failure, ServerBroken) and time.monotonic() > self._renewed_at + self._backoff_seconds:
             self._renewed_at = time.monotonic()
             self._server.renew()
@@ -192,32 +197,32 @@ class Connection:
         _log.warning("chroma_unavailable", reason=str(failure), retry_seconds=self._backoff_seconds)
 
     def _exchange(self, link: _Link, method: str, path: str, body: Any, deadline: float) -> Any:
-        return self._request(link.client, method, self._access.path + path, body, deadline - time.monotonic())
+        return self._request(link.client, method, self._client_config.path + path, body, deadline - time.monotonic())
 
     def _request(self, client: httpx.Client, method: str, path: str, body: Any, timeout_seconds: float) -> Any:
         if timeout_seconds <= 0:
-            raise TimedOut("Chroma did not answer in time.")
+            raise TimedOut("Chroma did not respond in time.")
         content = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": "application/json"}
         try:
-            reply = client.request(method, path, content=content, headers=headers, timeout=timeout_seconds)
+            response = client.request(method, path, content=content, headers=headers, timeout=timeout_seconds)
         except httpx.TimeoutException as cause:
-            raise TimedOut("Chroma did not answer in time.") from cause
+            raise TimedOut("Chroma did not respond in time.") from cause
         except (httpx.HTTPError, RuntimeError) as cause:  # RuntimeError: another thread closed the client
-            raise ConnectionLost(f"Chroma cannot be reached ({type(cause).__name__}).") from cause
-        return _answer(reply)
+            raise ChromaConnectionLost(f"Chroma cannot be reached ({type(cause).__name__}).") from cause
+        return _decode(response)
 
 
-def _answer(reply: httpx.Response) -> Any:
-    """Return the decoded body of a success; raise what the failure means."""
-    if reply.is_success:
+def _decode(response: httpx.Response) -> Any:
+    """Return the decoded body of a successful response; raise the matching error for a failed one."""
+    if response.is_success:
         try:
-            return msgspec.json.decode(reply.content)
+            return msgspec.json.decode(response.content)
         except msgspec.DecodeError as cause:
-            raise ConnectionLost(_NOT_CHROMA) from cause
-    text = reply.text[:300]
-    if reply.status_code == httpx.codes.NOT_FOUND:
+            raise ChromaConnectionLost(_NOT_CHROMA) from cause
+    text = response.text[:300]
+    if response.status_code == httpx.codes.NOT_FOUND:
         raise CollectionGone(text)
-    if reply.is_server_error:
+    if response.is_server_error:
         raise ServerBroken(text)
     raise ChromaRefused(text)

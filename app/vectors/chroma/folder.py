@@ -1,4 +1,4 @@
-"""One writer per Chroma folder. The kernel's lock decides; what is written in the file is for people."""
+"""One writer per Chroma folder. The kernel's lock decides; the content of the lock file is informational."""
 
 import fcntl
 import json
@@ -16,8 +16,8 @@ _POLL_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Who has the folder. The start token tells the process from a later one with the same number."""
+class FolderOwner:
+    """The process that owns the folder. The start token distinguishes it from a later process with the same pid."""
 
     pid: int
     name: str
@@ -26,14 +26,14 @@ class Owner:
 
     @property
     def is_alive(self) -> bool:
-        """Say whether that very process still runs."""
+        """Whether exactly this process is still running."""
         return self.start_token != "" and start_token(self.pid) == self.start_token
 
 
 class FolderLock:
-    """The lock file beside a folder, which survives the folder's deletion. It is passed on to the child that serves it.
+    """A lock file next to the folder, which survives the folder's deletion. The child that serves it inherits the lock.
 
-    flock() belongs to the open file: it is free as soon as the owner and its child are dead, and cannot go stale.
+    flock() belongs to the open file: it is released as soon as the owner and its child are dead, and cannot go stale.
     """
 
     def __init__(self, path: Path, *, owner_name: str, takeover_seconds: float = 5.0) -> None:
@@ -43,13 +43,16 @@ class FolderLock:
         self._file: int | None = None
 
     def acquire(self) -> int:
-        """Take the lock and return its file, waiting only for the child of a dead owner; raise OwnedElsewhere."""
+        """Acquire the lock and return its file descriptor. Waits only for the child of a dead owner.
+
+        Raises OwnedElsewhere when another process owns the folder.
+        """
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 self._lock(file)
-                self._sign(file)
+                self._write_owner(file)
             except BaseException:
                 os.close(file)
                 raise
@@ -57,16 +60,16 @@ class FolderLock:
         return self._file
 
     def release(self) -> None:
-        """Leave the folder to others."""
+        """Release the folder."""
         if self._file is not None:
             os.ftruncate(self._file, 0)
             os.close(self._file)
             self._file = None
 
-    def owner(self) -> Owner | None:
-        """Return who wrote the lock file last; None when nobody did, or it cannot be read."""
+    def owner(self) -> FolderOwner | None:
+        """Return the last owner; None when there was none, or the lock file cannot be read."""
         with suppress(OSError, ValueError, TypeError):
-            return Owner(**json.loads(self._path.read_text()))
+            return FolderOwner(**json.loads(self._path.read_text()))
         return None
 
     def _lock(self, file: int) -> None:
@@ -77,24 +80,24 @@ class FolderLock:
                 return
             owner = self.owner()
             if (owner and owner.is_alive) or time.monotonic() > deadline:
-                raise OwnedElsewhere(f"The vector folder belongs to {_described(owner)}; this one runs without it.")
+                raise OwnedElsewhere(f"The vector folder belongs to {_describe(owner)}; this process runs without it.")
             time.sleep(_POLL_SECONDS)
 
-    def _sign(self, file: int) -> None:
-        mine = {
+    def _write_owner(self, file: int) -> None:
+        owner = {
             "pid": os.getpid(),
             "name": self._owner_name,
             "start_token": start_token(os.getpid()),
             "since_epoch": clock.now_ms(),
         }
         os.ftruncate(file, 0)
-        os.pwrite(file, json.dumps(mine).encode(), 0)
+        os.pwrite(file, json.dumps(owner).encode(), 0)
 
 
 def start_token(pid: int) -> str:
-    """Return what tells a process from an earlier one of the same number: its start in clock ticks since boot.
+    """Return a process's start time in clock ticks since boot, which distinguishes processes with the same pid.
 
-    Empty when there is no such process. Where there is no /proc the number alone has to do.
+    Empty when there is no such process. Without /proc, it is the pid itself.
     """
     if not Path("/proc/self/stat").exists():
         with suppress(OSError):
@@ -109,5 +112,5 @@ def start_token(pid: int) -> str:
     return "" if state in "ZX" else started
 
 
-def _described(owner: Owner | None) -> str:
+def _describe(owner: FolderOwner | None) -> str:
     return f"process {owner.pid} ({owner.name})" if owner else "another process"

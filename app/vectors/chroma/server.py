@@ -1,4 +1,4 @@
-"""Where Chroma answers: an address that somebody else serves, or a supervised child on a folder of ours."""
+"""Where Chroma listens: a server that is run separately, or a supervised child process with our own folder."""
 
 import json
 import os
@@ -16,13 +16,13 @@ from typing import Final, Protocol
 import structlog
 
 from app.vectors.chroma.folder import FolderLock
-from app.vectors.chroma.vacuum import GoOn, vacuum_owned
-from app.vectors.errors import ConnectionLost, NotInitialized
+from app.vectors.chroma.vacuum import StopCheck, vacuum_locked
+from app.vectors.errors import ChromaConnectionLost, NotInitialized
 
 _log = structlog.get_logger(__name__)
 
 OPEN_FILES_NEEDED: Final = 512
-"""Four a collection for the hundred that are open at once; the rest is for libraries and connections."""
+"""Four per collection for the hundred that are open at once; the rest is for libraries and connections."""
 _LOOPBACK: Final = "127.0.0.1"
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 5.0
@@ -30,27 +30,27 @@ _POLL_SECONDS: Final = 0.01
 
 
 class Server(Protocol):
-    """Somebody that serves Chroma's API."""
+    """A server of Chroma's API."""
 
     @property
     def open_collections(self) -> int:
-        """How many collections it may hold in memory before it is renewed; 0 when that is not our concern."""
+        """How many collections it may hold in memory before it is restarted; 0 for no limit."""
 
     def address(self) -> str:
-        """Return the base address, starting the server first if need be; raise VectorsUnavailable."""
+        """Return the base URL; start the server first if necessary. Raises VectorsUnavailable."""
 
     def renew(self) -> None:
-        """Start afresh at the next call of address()."""
+        """Restart the server at the next call of address()."""
 
-    def vacuum(self, go_on: GoOn) -> None:
-        """Give back what deleted vectors took; raise VectorsUnavailable when that cannot be done."""
+    def vacuum(self, check_stop: StopCheck) -> None:
+        """Reclaim the disk space of deleted vectors. Raises VectorsUnavailable."""
 
     def close(self) -> None:
-        """Stop what was started here."""
+        """Stop the server if this process started it."""
 
 
 class RemoteServer:
-    """A Chroma server that somebody else runs."""
+    """A Chroma server that is run separately."""
 
     open_collections = 0
 
@@ -58,24 +58,24 @@ class RemoteServer:
         self._url = url.rstrip("/")
 
     def address(self) -> str:
-        """Return the address."""
+        """Return the URL."""
         return self._url
 
     def renew(self) -> None:
-        """Do nothing: it is not ours."""
+        """Do nothing: the server is not our own."""
 
-    def vacuum(self, go_on: GoOn) -> None:
-        """Do nothing: it is not ours."""
+    def vacuum(self, check_stop: StopCheck) -> None:
+        """Do nothing: the server is not our own."""
 
     def close(self) -> None:
-        """Do nothing: it is not ours."""
+        """Do nothing: the server is not our own."""
 
 
 class ChildServer:
-    """Chroma on a folder, in a child process that ends with this one. One per folder, whatever the process."""
+    """Chroma in a child process that ends with this one. A lock allows only one per folder, across processes."""
 
     def __init__(self, folder: Path, *, owner_name: str = "cmem-server", open_collections: int = 100) -> None:
-        """`open_collections` bounds memory: each takes about 2.6 MB, and only a new child gives it back."""
+        """`open_collections` bounds memory: each takes about 2.6 MB, which only a restart of the child frees."""
         self.open_collections = open_collections
         self._folder = folder
         self._lock = FolderLock(folder.with_name(folder.name + ".lock"), owner_name=owner_name)
@@ -84,36 +84,39 @@ class ChildServer:
         self._guard = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._address = ""
-        self._is_vacuumed = False
+        self._is_vacuuming = False
 
     def address(self) -> str:
-        """Return the child's address; start it when it is not running. Raise NotInitialized when it cannot be."""
+        """Return the child's URL; start it if it is not running.
+
+        Raises NotInitialized when the folder cannot be used, ChromaConnectionLost when the child does not start.
+        """
         with self._guard:
-            if self._is_vacuumed:
+            if self._is_vacuuming:
                 raise NotInitialized("The vector folder is being vacuumed.")
             if self._child is None or self._child.poll() is not None:
                 self._start()
             return self._address
 
     def renew(self) -> None:
-        """Stop the child; the next call of address() starts another."""
+        """Stop the child; the next call of address() starts a new one."""
         with self._guard:
             self._stop()
 
-    def vacuum(self, go_on: GoOn) -> None:
-        """Stop the child and vacuum the folder; who asks for the address meanwhile is refused, and not kept waiting."""
+    def vacuum(self, check_stop: StopCheck) -> None:
+        """Stop the child and vacuum the folder; address() raises meanwhile instead of blocking."""
         with self._guard:
             lock = self._lock.acquire()
-            self._is_vacuumed = True
+            self._is_vacuuming = True
             self._stop()
         try:
             if self._folder.exists():
-                vacuum_owned(self._folder, lock, go_on)
+                vacuum_locked(self._folder, lock, check_stop)
         finally:
-            self._is_vacuumed = False
+            self._is_vacuuming = False
 
     def close(self) -> None:
-        """Stop the child and leave the folder to others."""
+        """Stop the child and release the folder."""
         with self._guard:
             self._stop()
             self._lock.release()
@@ -129,17 +132,17 @@ class ChildServer:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             raise_open_files_limit()
-            port = _free_port()
+            port = find_free_port()
             self._config.write_text(_config(self._folder, port))
             self._child = self._spawn(lock)
         except OSError as cause:
             raise NotInitialized(f"The vector folder cannot be used: {cause.strerror}.") from cause
         self._address = f"http://{_LOOPBACK}:{port}"
-        self._wait_until_it_listens(port)
+        self._wait_until_listening(port)
         _log.info("chroma_started", child=self._child.pid, port=port)
 
     def _spawn(self, lock: int) -> subprocess.Popen[bytes]:
-        # A session of its own: Ctrl-C at the terminal is for us, the child stops when we are done with it.
+        # A session of its own, so that Ctrl-C in the terminal does not reach the child: this process stops it.
         with self._log_file.open("wb") as log:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-m", "app.vectors.chroma.child", str(self._config)],
@@ -151,17 +154,17 @@ class ChildServer:
                 start_new_session=True,
             )
 
-    def _wait_until_it_listens(self, port: int) -> None:
+    def _wait_until_listening(self, port: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while self._child and self._child.poll() is None and time.monotonic() < deadline:
             with suppress(OSError), socket.create_connection((_LOOPBACK, port), timeout=1.0):
                 return
             time.sleep(_POLL_SECONDS)
         self._stop()
-        raise ConnectionLost(f"The embedded Chroma did not start; {self._log_file.name} may say why.")
+        raise ChromaConnectionLost(f"The embedded Chroma did not start; see {self._log_file.name}.")
 
     def _stop(self) -> None:
-        """End the child, politely first: closing its input does it, the signal does it sooner."""
+        """Stop the child: send SIGTERM and close its input; kill it after a grace period."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -177,14 +180,15 @@ class ChildServer:
 
 
 def raise_open_files_limit() -> int:
-    """Raise the soft limit of open files to the hard one, and return it: a collection takes four of the child's."""
+    """Raise the soft limit of open files to the hard limit and return it: the child needs four per collection."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
+    """Return a port that is currently free on loopback."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -192,5 +196,5 @@ def _free_port() -> int:
 
 
 def _config(folder: Path, port: int) -> str:
-    """Return the child's configuration; JSON is YAML. Without an open_telemetry section nothing is reported."""
+    """Return the child's configuration, as JSON, which is valid YAML. Without open_telemetry there is no telemetry."""
     return json.dumps({"listen_address": _LOOPBACK, "port": port, "persist_path": str(folder.absolute())})

@@ -1,4 +1,4 @@
-"""Vacuums a folder that nobody serves: what was deleted leaves Chroma's log and the free pages of its file."""
+"""Vacuums a folder that no server uses: removes deleted data from Chroma's log and free pages from its file."""
 
 import subprocess
 import sys
@@ -14,17 +14,17 @@ _TIMEOUT_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.05
 _COMMAND: Final = "import sys, chromadb_rust_bindings as chroma; chroma.cli(['chroma', *sys.argv[1:]])"
 
-GoOn = Callable[[], None]
-"""Called again and again meanwhile; raises to end it where it is, which SQLite undoes."""
+StopCheck = Callable[[], None]
+"""Called regularly during a vacuum; may raise to cancel it, and SQLite then rolls it back."""
 
 
 def vacuum(folder: Path) -> bool:
-    """Vacuum the folder; False when a server has it. Raises NotInitialized when Chroma cannot read it."""
+    """Vacuum the folder; return False when a server uses it. Raises NotInitialized when Chroma cannot read it."""
     if not folder.exists():
         return True
     lock = FolderLock(folder.with_name(folder.name + ".lock"), owner_name="maintenance")
     try:
-        vacuum_owned(folder, lock.acquire(), lambda: None)
+        vacuum_locked(folder, lock.acquire(), lambda: None)
     except OwnedElsewhere:
         return False
     finally:
@@ -32,8 +32,11 @@ def vacuum(folder: Path) -> bool:
     return True
 
 
-def vacuum_owned(folder: Path, lock: int, go_on: GoOn) -> None:
-    """Vacuum a folder whose lock is held; it is passed on, so that nobody else has the folder before this ends."""
+def vacuum_locked(folder: Path, lock: int, check_stop: StopCheck) -> None:
+    """Vacuum a folder whose lock is held. The child inherits the lock, so the folder stays locked until it ends.
+
+    Raises NotInitialized when that fails or takes too long.
+    """
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     with subprocess.Popen(  # noqa: S603 - our own interpreter and a fixed command
         [sys.executable, "-c", _COMMAND, "vacuum", "--path", str(folder), "--force"],
@@ -44,7 +47,7 @@ def vacuum_owned(folder: Path, lock: int, go_on: GoOn) -> None:
     ) as process:
         try:
             while process.poll() is None and time.monotonic() < deadline:
-                go_on()
+                check_stop()
                 time.sleep(_POLL_SECONDS)
         finally:
             process.kill()

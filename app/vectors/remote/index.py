@@ -1,4 +1,4 @@
-"""The vector index of a process that answers from it and leaves its care to another one."""
+"""The vector index of a process that only queries it: another process owns and maintains it."""
 
 import threading
 from contextlib import suppress
@@ -7,104 +7,110 @@ from typing import Final
 from app.store.database import Database
 from app.vectors.chroma.collections import Collections
 from app.vectors.chroma.connection import Connection
-from app.vectors.chroma.vacuum import GoOn
+from app.vectors.chroma.vacuum import StopCheck
 from app.vectors.errors import NotInitialized, VectorsUnavailable
-from app.vectors.index import Choice, Mode, VectorState
-from app.vectors.probe import Probed, probe
-from app.vectors.query.semantic_search import Meaning
-from app.vectors.query.staleness import Unsettled
-from app.vectors.remote.client import Keeper, Standing
+from app.vectors.index import Mode, VectorIndexConfig, VectorState
+from app.vectors.probe import ProbeResult, probe
+from app.vectors.query.semantic_search import SemanticSearch
+from app.vectors.query.staleness import PendingChanges
+from app.vectors.remote.client import IndexOwnerClient, IndexStatus
 
-_LOOK_EVERY_SECONDS: Final = 0.25
-_NOT_HEARD_OF: Final = Standing("connecting", None, 0.0)
+_POLL_SECONDS: Final = 0.25
+_INITIAL_STATUS: Final = IndexStatus("connecting", None, 0.0)
 
 
-class _KeptServer:
-    """Chroma where the keeper has it. A new child has a new address, so it is asked for at each connecting."""
+class _OwnersServer:
+    """The owner's Chroma. A restarted one has a new address, so it is requested for each connection."""
 
-    def __init__(self, keeper: Keeper, *, open_collections: int) -> None:
+    def __init__(self, owner: IndexOwnerClient, *, open_collections: int) -> None:
         self.open_collections = open_collections
-        self._keeper = keeper
+        self._owner = owner
         self._address = ""
 
     def address(self) -> str:
-        """Ask where Chroma answers."""
-        self._address = self._keeper.address()
+        """Request Chroma's address."""
+        self._address = self._owner.address()
         return self._address
 
     def renew(self) -> None:
-        """Ask for a fresh one."""
-        self._keeper.renew(self._address)
+        """Request a restart."""
+        self._owner.renew(self._address)
 
-    def vacuum(self, go_on: GoOn) -> None:
-        """Refuse: the keeper does that."""
+    def vacuum(self, check_stop: StopCheck) -> None:
+        """Raise NotInitialized: only the owner may vacuum."""
         raise NotInitialized("The vector folder belongs to another process.")
 
     def close(self) -> None:
-        """Do nothing: others use it."""
+        """Do nothing: other processes use it."""
 
 
-class Follower:
-    """Searches by meaning. What it may answer for is the keeper's word, so that every follower answers alike."""
+class RemoteIndex:
+    """Semantic search in the index of another process, which decides for all of them what can be answered."""
 
-    def __init__(self, database: Database, choice: Choice, keeper: Keeper, *, open_collections: int) -> None:
-        """`open_collections` is this process's share of what Chroma may hold in memory."""
-        self.mode: Mode = choice.mode
-        self.embedder = choice.embedder
-        self._keeper = keeper
-        server = _KeptServer(keeper, open_collections=open_collections if choice.mode == "embedded" else 0)
-        self._connection = Connection(server, access=choice.access, backoff_seconds=choice.backoff_seconds)
-        self.collections = Collections(self._connection, on_gone=self._missed, open_collections=server.open_collections)
-        self.meaning = Meaning(
-            self.collections,
-            choice.embedder,
-            earlier=choice.earlier,
-            unsettled=lambda project_id: Unsettled.of(database, project_id),
-            require=keeper.require,
+    def __init__(
+        self, database: Database, config: VectorIndexConfig, owner: IndexOwnerClient, *, open_collections: int
+    ) -> None:
+        """`open_collections` is this process's share of the collections that Chroma may hold in memory."""
+        self.mode: Mode = config.mode
+        self.embedder = config.embedder
+        self._owner = owner
+        server = _OwnersServer(owner, open_collections=open_collections if config.mode == "embedded" else 0)
+        self._connection = Connection(
+            server, client_config=config.client_config, backoff_seconds=config.backoff_seconds
         )
-        self._standing = _NOT_HEARD_OF
+        self.collections = Collections(
+            self._connection, on_lost=self._report_lost, open_collections=server.open_collections
+        )
+        self.semantic_search = SemanticSearch(
+            self.collections,
+            config.embedder,
+            earlier=config.earlier,
+            pending_changes=lambda project_id: PendingChanges.of(database, project_id),
+            require=owner.require,
+        )
+        self._status = _INITIAL_STATUS
         self._stop = threading.Event()
-        self._looking: threading.Thread | None = None
+        self._polling: threading.Thread | None = None
 
     @property
     def state(self) -> VectorState:
-        """Say where the index stands, as last heard; our own connection comes first."""
+        """The last known state of the index, or of this process's connection while that is not ready."""
         own = self._connection.state
-        return self._standing.state if own == "ready" else own
+        return self._status.state if own == "ready" else own
 
     @property
     def last_error(self) -> str | None:
-        """What went wrong last, here or at the keeper's."""
-        return self._connection.last_error or self._standing.last_error
+        """The last error, of this process or of the owner; None while all is well."""
+        return self._connection.last_error or self._status.last_error
 
     @property
     def backoff_seconds(self) -> float:
-        """How long the index will not be asked."""
-        return max(self._connection.backoff_seconds, self._standing.backoff_seconds)
+        """For how long calls will still be refused."""
+        return max(self._connection.backoff_seconds, self._status.backoff_seconds)
 
     def start(self) -> None:
-        """Begin to connect, and to hear how the index stands."""
-        self._looking = threading.Thread(target=self._look_now_and_again, name="follower", daemon=True)
-        self._looking.start()
+        """Start connecting and polling the owner's status, in the background."""
+        self._polling = threading.Thread(target=self._poll, name="follower", daemon=True)
+        self._polling.start()
 
-    def probe(self) -> Probed:
-        """Go through connect, list, embed and query."""
+    def probe(self) -> ProbeResult:
+        """Run the stages connect, list, embed and query."""
         return probe(self.collections, self.embedder)
 
     def close(self) -> None:
-        """Let go of the connection; Chroma goes on."""
+        """Close the connection; Chroma keeps running."""
         self._stop.set()
-        if self._looking is not None:
-            self._looking.join(1.0)
+        if self._polling is not None:
+            self._polling.join(1.0)
         self._connection.close()
 
-    def _look_now_and_again(self) -> None:
-        while not self._stop.wait(_LOOK_EVERY_SECONDS):
-            with suppress(VectorsUnavailable):  # the next look may be better, and the state says how it is
-                self._standing = self._keeper.standing()
+    def _poll(self) -> None:
+        while not self._stop.wait(_POLL_SECONDS):
+            with suppress(VectorsUnavailable):  # retried in the next round; the state shows it meanwhile
+                self._status = self._owner.status()
                 self.collections.connect()
 
-    def _missed(self, name: str) -> None:
-        """Tell the keeper of a lost collection. One that a rebuild has put another in the place of is not lost."""
+    def _report_lost(self, name: str) -> None:
+        """Report a lost collection to the owner, unless a rebuild has merely replaced it."""
         if self.collections.find(name, fresh=True) is None:
-            self._keeper.look_around_soon()
+            self._owner.request_audit()

@@ -1,4 +1,4 @@
-"""A Chroma server behind TLS and a header, with a tenant and a database of one's own: as hosted ones are."""
+"""A Chroma server with TLS, an authentication header, a tenant and a database of its own, like a hosted one."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.vectors.chroma.client_config import Access
+from app.vectors.chroma.client_config import ClientConfig
 from app.vectors.chroma.collections import Collections
 from app.vectors.chroma.connection import Connection
 from app.vectors.chroma.server import RemoteServer
@@ -40,7 +40,7 @@ https://localhost:{port} {{
 
 @pytest.fixture
 def chroma(tmp_path: Path) -> Iterator[int]:
-    """The port of a Chroma server that has a tenant `acme` with a database `memories`."""
+    """The port of a Chroma server with a tenant `acme` and its database `memories`."""
     port = free_port()
     with chroma_server.running(tmp_path / "chroma", port) as url:
         opened = Connection(RemoteServer(url), backoff_seconds=0.05)
@@ -53,8 +53,8 @@ def chroma(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.fixture(params=[("X-Chroma-Token", KEY), ("Authorization", f"Bearer {KEY}")])
-def proxied(request: pytest.FixtureRequest, chroma: int, tmp_path: Path) -> Iterator[tuple[str, Access]]:
-    """The https address of a proxy before it, and what lets one in."""
+def proxied(request: pytest.FixtureRequest, chroma: int, tmp_path: Path) -> Iterator[tuple[str, ClientConfig]]:
+    """The https URL of a proxy in front of it, and the matching configuration."""
     header, value = request.param
     port = free_port()
     config = tmp_path / "Caddyfile"
@@ -66,15 +66,15 @@ def proxied(request: pytest.FixtureRequest, chroma: int, tmp_path: Path) -> Iter
         deadline = time.monotonic() + 20
         while not authority.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        place = {"tenant": "acme", "database": "memories"}
-        yield f"https://localhost:{port}", Access(**place, auth_header=header, api_key=KEY, ca_file=authority)
+        names = {"tenant": "acme", "database": "memories"}
+        yield f"https://localhost:{port}", ClientConfig(**names, auth_header=header, api_key=KEY, ca_file=authority)
         proxy.terminate()
 
 
-def test_header_certificate_tenant_and_database_let_one_in(proxied: tuple[str, Access], chroma: int):
-    """Vectors are written and found there, and in no other database of the server."""
-    url, access = proxied
-    connection = Connection(RemoteServer(url), access=access, backoff_seconds=0.05)
+def test_header_certificate_tenant_and_database_grant_access(proxied: tuple[str, ClientConfig], chroma: int):
+    """Vectors are written to and found in this database, and in no other of the server."""
+    url, client_config = proxied
+    connection = Connection(RemoteServer(url), client_config=client_config, backoff_seconds=0.05)
     wait_for(connection)
     collections = Collections(connection)
     fill(collections)
@@ -83,30 +83,32 @@ def test_header_certificate_tenant_and_database_let_one_in(proxied: tuple[str, A
     connection.close()
     with httpx.Client(base_url=f"http://127.0.0.1:{chroma}/api/v2", trust_env=False) as http:
         counts = {
-            place: http.get(f"/tenants/{place}/collections_count").json()
-            for place in ("acme/databases/memories", "default_tenant/databases/default_database")
+            path: http.get(f"/tenants/{path}/collections_count").json()
+            for path in ("acme/databases/memories", "default_tenant/databases/default_database")
         }
     assert list(counts.values()) == [1, 0]
 
 
-@pytest.mark.parametrize("lacking", [{"api_key": ""}, {"api_key": "another"}, {"ca_file": None}])
-def test_without_one_of_them_the_index_is_unavailable(proxied: tuple[str, Access], lacking: dict[str, object]):
-    """No key, a wrong key, a certificate that is not believed: each is an outage that says so, and no crash."""
-    url, whole = proxied
-    fields = {name: getattr(whole, name) for name in ("tenant", "database", "auth_header", "api_key", "ca_file")}
-    connection = Connection(RemoteServer(url), access=Access(**{**fields, **lacking}), backoff_seconds=0.05)
+@pytest.mark.parametrize("changed", [{"api_key": ""}, {"api_key": "another"}, {"ca_file": None}])
+def test_index_is_unavailable_without_one_of_them(proxied: tuple[str, ClientConfig], changed: dict[str, object]):
+    """No key, a wrong key or an untrusted certificate: each is an outage, not a crash."""
+    url, config = proxied
+    fields = {name: getattr(config, name) for name in ("tenant", "database", "auth_header", "api_key", "ca_file")}
+    connection = Connection(
+        RemoteServer(url), client_config=ClientConfig(**{**fields, **changed}), backoff_seconds=0.05
+    )
 
     with pytest.raises(VectorsUnavailable):
         connection.limits()
     connection.close()
 
 
-def test_certificates_that_are_gone_are_an_outage(proxied: tuple[str, Access], tmp_path: Path):
-    """They were there when the server started; a search must not fail for them."""
-    url, whole = proxied
-    moved = Access(tenant=whole.tenant, database=whole.database, ca_file=tmp_path / "moved.pem")
-    connection = Connection(RemoteServer(url), access=moved, backoff_seconds=0.05)
+def test_missing_ca_file_is_an_outage(proxied: tuple[str, ClientConfig], tmp_path: Path):
+    """It existed when the server started; searches must not fail."""
+    url, config = proxied
+    moved = ClientConfig(tenant=config.tenant, database=config.database, ca_file=tmp_path / "moved.pem")
+    connection = Connection(RemoteServer(url), client_config=moved, backoff_seconds=0.05)
 
-    with pytest.raises(VectorsUnavailable, match="certificates"):
+    with pytest.raises(VectorsUnavailable, match="CA file"):
         connection.limits()
     connection.close()

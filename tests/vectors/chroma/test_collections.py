@@ -1,3 +1,5 @@
+"""Collections in a real Chroma server."""
+
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,11 +24,11 @@ def fill(collections: Collections, count: int = 10, *, name: str = NAME) -> None
 
 
 def stored(collections: Collections, name: str = NAME) -> dict[str, str]:
-    return {document: kept["text_hash"] for page in collections.pages(name) for document, kept in page.items()}
+    return {document: metadata["text_hash"] for page in collections.pages(name) for document, metadata in page.items()}
 
 
-def test_the_nearest_document_comes_first_with_its_cosine(collections: Collections):
-    """The similarity of a vector to itself is one."""
+def test_most_similar_document_comes_first(collections: Collections):
+    """The cosine of a vector with itself is 1."""
     fill(collections)
     best, second = collections.query(NAME, make_vectors(10)[3], limit=2)
     assert best.document_id == "mem_m3_text"
@@ -34,8 +36,8 @@ def test_the_nearest_document_comes_first_with_its_cosine(collections: Collectio
     assert second.cosine < best.cosine
 
 
-def test_the_cosine_is_that_of_the_vectors(collections: Collections):
-    """What Chroma calls a distance is one minus the cosine."""
+def test_cosine_is_that_of_the_vectors(collections: Collections):
+    """Chroma's distance is 1 minus the cosine."""
     fill(collections)
     vectors = make_vectors(10)
     hits = collections.query(NAME, vectors[0], limit=10)
@@ -43,34 +45,34 @@ def test_the_cosine_is_that_of_the_vectors(collections: Collections):
     assert {hit.document_id: hit.cosine for hit in hits} == pytest.approx(expected, abs=1e-5)
 
 
-def test_each_of_many_alike_documents_is_found_by_its_own_vector(collections: Collections):
-    """A graph of too few edges has no way to some of them; with Chroma's own number it loses one of these."""
+def test_each_of_many_similar_documents_is_found_by_its_own_vector(collections: Collections):
+    """With too few edges in the graph some are unreachable; with Chroma's default, one of these."""
     rng = np.random.default_rng(5)
     rows = rng.normal(size=128) + 0.1 * rng.normal(size=(400, 128))
     rows[::80] = rng.normal(size=(5, 128))
     vectors = embedding.unit(rows.astype(np.float32))
     documents = make_documents(400)
     collections.upsert(NAME, replace(MODEL, dimensions=128), documents, vectors)
-    lost = [
+    unreachable = [
         document.id
         for document, vector in zip(documents, vectors, strict=True)
         if document.id not in {hit.document_id for hit in collections.query(NAME, vector, limit=20)}
     ]
-    assert lost == []
+    assert unreachable == []
 
 
-def test_an_upsert_replaces_vector_and_hash(collections: Collections):
-    """The old vector is gone, not merely joined by another."""
+def test_upsert_replaces_vector_and_hash(collections: Collections):
+    """The old vector does not remain next to the new one."""
     fill(collections)
     changed = make_documents(10, text="changed")
     collections.upsert(NAME, MODEL, changed, make_vectors(10, seed=1))
     assert stored(collections) == {document.id: document.text_hash for document in changed}
-    kept = collections.vectors(NAME, ["m4"])["mem_m4_text"][0]
-    assert np.allclose(kept, make_vectors(10, seed=1)[4], atol=1e-6)
+    vector = collections.vectors(NAME, ["m4"])["mem_m4_text"][0]
+    assert np.allclose(vector, make_vectors(10, seed=1)[4], atol=1e-6)
 
 
-def test_more_documents_than_a_batch_allows_are_stored_in_parts(collections: Collections):
-    """The limit is the server's own, asked at run time."""
+def test_more_documents_than_the_batch_limit_are_stored_in_batches(collections: Collections):
+    """The limit comes from the server."""
     count = collections._connection.limits().max_batch_size + 1
     fill(collections, count)
     assert collections.count(NAME) == count
@@ -78,77 +80,77 @@ def test_more_documents_than_a_batch_allows_are_stored_in_parts(collections: Col
 
 
 def test_documents_are_found_and_deleted_by_memory(collections: Collections):
-    """Deleting what is not there is fine."""
+    """Unknown ids are ignored."""
     fill(collections)
-    found = collections.metadata(NAME, ["m1", "m2", "unknown"])
-    assert sorted(found) == ["mem_m1_text", "mem_m2_text"]
-    collections.delete(NAME, [*found, "mem_unknown_text"])
+    metadata = collections.metadata(NAME, ["m1", "m2", "unknown"])
+    assert sorted(metadata) == ["mem_m1_text", "mem_m2_text"]
+    collections.delete(NAME, [*metadata, "mem_unknown_text"])
     assert collections.metadata(NAME, ["m1", "m2"]) == {}
     assert collections.count(NAME) == 8
 
 
-def test_other_metadata_leaves_the_vectors_as_they_are(collections: Collections):
-    """A memory of another type is not embedded again."""
+def test_updating_metadata_keeps_the_vectors(collections: Collections):
+    """A memory with a new type is not embedded again."""
     fill(collections)
     document = make_documents(1)[0]
-    collections.redescribe(NAME, [replace(document, metadata={**document.metadata, "type": "other"})])
+    collections.update_metadata(NAME, [replace(document, metadata={**document.metadata, "type": "other"})])
     assert collections.metadata(NAME, ["m0"])["mem_m0_text"]["type"] == "other"
     assert np.allclose(collections.vectors(NAME, ["m0"])["mem_m0_text"][0], make_vectors(10)[0], atol=1e-6)
 
 
-def test_a_missing_collection_is_empty_and_not_made_by_reading(collections: Collections):
-    """A search in a project without memories touches nothing."""
+def test_reading_does_not_create_a_missing_collection(collections: Collections):
+    """A search in a project without memories changes nothing."""
     assert collections.query(NAME, make_vectors(1)[0], limit=5) == []
     assert (collections.count(NAME), stored(collections), collections.vectors(NAME, ["m1"])) == (0, {}, {})
     assert collections.names() == []
 
 
-def test_making_a_collection_twice_is_one_collection(collections: Collections, connection: Connection):
-    """A second worker finds the first one's."""
+def test_creating_a_collection_twice_yields_one_collection(collections: Collections, connection: Connection):
+    """A second process finds that of the first one."""
     other = Collections(connection)
     assert collections.ensure(NAME, MODEL).id == other.ensure(NAME, MODEL).id
 
 
-def test_a_collection_deleted_behind_our_back_is_made_again_by_a_write(collections, connection, told):
-    """The write lands, and somebody is told to fill the rest."""
+def test_write_recreates_a_collection_deleted_by_another_process(collections, connection, notified):
+    """The write succeeds, and the callbacks allow to refill the rest."""
     fill(collections)
-    told.clear()
+    notified.clear()
     Collections(connection).drop(NAME)
     fill(collections, 3)
     assert collections.count(NAME) == 3
-    assert told == [("gone", NAME), ("made", NAME)]
+    assert notified == [("lost", NAME), ("created", NAME)]
 
 
-def test_a_collection_deleted_behind_our_back_is_noticed_by_a_query(collections, connection, told):
-    """The answer is empty, not an error, and somebody is told."""
+def test_query_detects_a_collection_deleted_by_another_process(collections, connection, notified):
+    """The result is empty, not an error, and the callback is called."""
     fill(collections)
-    told.clear()
+    notified.clear()
     Collections(connection).drop(NAME)
     assert collections.query(NAME, make_vectors(1)[0], limit=5) == []
-    assert told == [("gone", NAME)]
+    assert notified == [("lost", NAME)]
 
 
-def test_a_collection_made_again_behind_our_back_is_found_by_its_new_id(collections, connection, told):
-    """A cached handle does not hide what the other process wrote."""
+def test_collection_recreated_by_another_process_is_found_by_its_new_id(collections, connection, notified):
+    """The cached id does not hide what the other process wrote."""
     fill(collections)
-    told.clear()
+    notified.clear()
     other = Collections(connection)
     other.drop(NAME)
     fill(other, 2)
     assert collections.count(NAME) == 2
-    assert told == [("gone", NAME)]
+    assert notified == [("lost", NAME)]
 
 
-def test_dropping_twice_is_fine(collections: Collections):
-    """A deleted project may be deleted again."""
+def test_dropping_a_collection_twice_is_safe(collections: Collections):
+    """The deletion of a project may be repeated."""
     fill(collections)
     collections.drop(NAME)
     collections.drop(NAME)
     assert collections.names() == []
 
 
-def test_a_renamed_collection_keeps_what_it_holds(collections: Collections):
-    """A rebuilt collection takes the place of the old one."""
+def test_renamed_collection_keeps_its_documents(collections: Collections):
+    """A rebuild replaces the old collection this way."""
     fill(collections, name=NAME + "__next")
     collections.rename(NAME + "__next", NAME)
     assert collections.count(NAME) == 10
@@ -156,23 +158,23 @@ def test_a_renamed_collection_keeps_what_it_holds(collections: Collections):
 
 
 @pytest.mark.parametrize("other", [replace(MODEL, version="2"), replace(MODEL, dimensions=16), Model("other", "1", 8)])
-def test_vectors_of_another_model_are_never_mixed_in(collections: Collections, other: Model):
-    """A changed model means another collection."""
+def test_vectors_of_different_models_are_never_mixed(collections: Collections, other: Model):
+    """Another model needs another collection."""
     fill(collections)
     with pytest.raises(ModelDiffers):
         collections.upsert(NAME, other, make_documents(1), make_vectors(1, dimensions=other.dimensions))
     assert collections.find(NAME).model == MODEL
 
 
-def test_a_collection_of_somebody_else_is_recognised(collections: Collections, connection: Connection):
-    """Without our metadata it is foreign."""
+def test_collection_of_another_program_is_recognised(collections: Collections, connection: Connection):
+    """It does not have our metadata."""
     connection.send("POST", "/collections", body={"name": NAME}, timeout_seconds=5)
     assert collections.find(NAME).model is None
     with pytest.raises(ModelDiffers):
         fill(collections)
 
 
-def test_what_was_stored_is_there_after_the_server_was_killed(collections: Collections, server: ChildServer):
+def test_stored_documents_survive_a_killed_server(collections: Collections, server: ChildServer):
     """A confirmed upsert survives kill -9 of the child."""
     fill(collections, 50)
     server._child.kill()
@@ -181,26 +183,26 @@ def test_what_was_stored_is_there_after_the_server_was_killed(collections: Colle
     assert collections.count(NAME) == 50
 
 
-def test_idle_collections_give_their_memory_back(connection: Connection, server: ChildServer):
-    """Past the bound the child starts afresh, and nothing is lost or fails meanwhile."""
+def test_server_restarts_when_too_many_collections_are_loaded(connection: Connection, server: ChildServer):
+    """The restart frees their memory; nothing is lost, and no call fails."""
     bounded = Collections(connection, open_collections=3)
     names = [f"cm__{n}" for n in range(8)]
     for name in names:
         fill(bounded, 4, name=name)
     first_child = server.pid
-    found = [bounded.query(name, make_vectors(4)[2], limit=1)[0].document_id for name in names * 2]
-    assert found == ["mem_m2_text"] * 16
+    ids = [bounded.query(name, make_vectors(4)[2], limit=1)[0].document_id for name in names * 2]
+    assert ids == ["mem_m2_text"] * 16
     assert server.pid != first_child
 
 
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[str]:
-    """A Chroma server as an operator would run it."""
+    """A separate Chroma server, as an operator would run it."""
     with running(tmp_path / "remote") as url:
         yield url
 
 
-def test_a_chroma_server_of_the_operators_is_used_alike(remote: str):
+def test_separate_chroma_server_works_the_same(remote: str):
     """The same calls work over the network."""
     connection = Connection(RemoteServer(remote), backoff_seconds=0.05)
     wait_for(connection)
@@ -211,7 +213,7 @@ def test_a_chroma_server_of_the_operators_is_used_alike(remote: str):
 
 
 def wait_for(connection: Connection) -> None:
-    """Wait until a server that was just started answers."""
+    """Wait until a server that has just been started responds."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:

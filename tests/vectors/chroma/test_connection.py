@@ -1,3 +1,5 @@
+"""The connection to Chroma: state, time limits and backoff."""
+
 import shutil
 import socket
 import threading
@@ -11,12 +13,12 @@ import pytest
 
 from app.vectors.chroma.connection import Connection
 from app.vectors.chroma.server import ChildServer, RemoteServer
-from app.vectors.errors import ConnectionLost, TimedOut, VectorsUnavailable
+from app.vectors.errors import ChromaConnectionLost, TimedOut, VectorsUnavailable
 
 
 @pytest.fixture
 def hanging_port() -> Iterator[socket.socket]:
-    """A port that accepts and never answers."""
+    """A port that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
 
@@ -25,59 +27,59 @@ def url(listener: socket.socket) -> str:
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def ask(connection: Connection, *, seconds: float = 2.0):
+def list_collections(connection: Connection, *, seconds: float = 2.0):
     return connection.send("GET", "/collections", timeout_seconds=seconds)
 
 
-def test_the_state_goes_from_connecting_to_ready(connection: Connection):
+def test_state_changes_from_connecting_to_ready(connection: Connection):
     """The first call connects."""
     assert connection.state == "connecting"
-    assert ask(connection) == []
+    assert list_collections(connection) == []
     assert (connection.state, connection.last_error) == ("ready", None)
 
 
-def test_the_batch_limit_is_asked_of_the_server(connection: Connection):
-    """It differs from one Chroma to the next."""
+def test_batch_limit_comes_from_the_server(connection: Connection):
+    """It differs between Chroma servers."""
     assert connection.limits().max_batch_size > 1_000
 
 
-def test_a_child_killed_between_two_calls_costs_the_second_one_nothing(connection: Connection, server: ChildServer):
-    """A failed call reconnects and is tried once more."""
-    ask(connection)
+def test_child_killed_between_two_calls_does_not_fail_the_second(connection: Connection, server: ChildServer):
+    """A failed call reconnects and retries once."""
+    list_collections(connection)
     server._child.kill()
     server._child.wait()
-    assert ask(connection, seconds=10) == []
+    assert list_collections(connection, seconds=10) == []
 
 
-def test_a_dead_port_is_refused_at_once_until_the_pause_is_over():
-    """After the first failure nobody knocks again for a while."""
+def test_calls_to_a_dead_port_fail_fast_during_the_backoff():
+    """After the first failure there are no further attempts for a while."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dead = url(listener)
     connection = Connection(RemoteServer(dead), backoff_seconds=60)
-    with pytest.raises(ConnectionLost):
-        ask(connection)
+    with pytest.raises(ChromaConnectionLost):
+        list_collections(connection)
     assert connection.state == "unavailable"
     assert connection.backoff_seconds > 50
     started = time.monotonic()
     for _ in range(100):
-        with pytest.raises(ConnectionLost):
-            ask(connection)
+        with pytest.raises(ChromaConnectionLost):
+            list_collections(connection)
     assert time.monotonic() - started < 0.1
     assert connection.backoff_seconds < 60
 
 
-def test_a_hanging_port_is_given_up_within_the_time_limit(hanging_port: socket.socket):
-    """No call waits longer than it said."""
+def test_call_to_a_hanging_port_ends_within_its_time_limit(hanging_port: socket.socket):
+    """No call takes longer than requested."""
     connection = Connection(RemoteServer(url(hanging_port)))
     started = time.monotonic()
     with pytest.raises(TimedOut):
-        ask(connection, seconds=0.3)
+        list_collections(connection, seconds=0.3)
     assert time.monotonic() - started < 1
     connection.close()
 
 
-def test_concurrent_callers_share_one_attempt(hanging_port: socket.socket):
-    """Sixteen searches on a dead server knock once."""
+def test_concurrent_callers_share_one_connection_attempt(hanging_port: socket.socket):
+    """Sixteen searches with a dead server make one attempt."""
     connection = Connection(RemoteServer(url(hanging_port)))
     with ThreadPoolExecutor(16) as threads:
         failures = list(threads.map(lambda _: failure_of(connection), range(16)))
@@ -100,24 +102,24 @@ def accepted(listener: socket.socket) -> int:
 
 def failure_of(connection: Connection) -> VectorsUnavailable | None:
     try:
-        ask(connection, seconds=0.4)
+        list_collections(connection, seconds=0.4)
     except VectorsUnavailable as failure:
         return failure
     return None
 
 
-def test_a_server_that_comes_back_is_found_after_the_pause(tmp_path):
+def test_server_that_comes_back_is_used_after_the_backoff(tmp_path):
     """Nothing needs to be restarted."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = url(listener)
     connection = Connection(RemoteServer(address), backoff_seconds=0.05)
-    with pytest.raises(ConnectionLost):
-        ask(connection)
+    with pytest.raises(ChromaConnectionLost):
+        list_collections(connection)
     server = ChildServer(tmp_path / "chroma")
     server.address()
     connection._server = RemoteServer(server.address())
     time.sleep(connection.backoff_seconds)
-    assert ask(connection) == []
+    assert list_collections(connection) == []
     connection.close()
     server.close()
 
@@ -136,22 +138,22 @@ class NotChroma(BaseHTTPRequestHandler):
         pass
 
 
-def test_another_web_server_is_not_taken_for_chroma():
-    """A wrong address is said to be wrong."""
+def test_another_web_server_is_not_mistaken_for_chroma():
+    """The error says that the URL is wrong."""
     with HTTPServer(("127.0.0.1", 0), NotChroma) as other:
         thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         connection = Connection(RemoteServer(f"http://127.0.0.1:{other.server_port}"))
-        with pytest.raises(ConnectionLost, match="not Chroma"):
-            ask(connection)
+        with pytest.raises(ChromaConnectionLost, match="not Chroma"):
+            list_collections(connection)
         connection.close()
         other.shutdown()
         thread.join()
 
 
-def test_a_folder_deleted_under_the_server_is_started_afresh(connection: Connection, tmp_path):
-    """The child that lost its files is replaced, and the call succeeds."""
-    ask(connection)
+def test_server_whose_folder_was_deleted_is_restarted(connection: Connection, tmp_path):
+    """The child that lost its files is restarted, and the call succeeds."""
+    list_collections(connection)
     shutil.rmtree(tmp_path / "data" / "chroma")
     body = {"name": "cm__x", "get_or_create": True}
     assert connection.send("POST", "/collections", body=body, timeout_seconds=10)["name"] == "cm__x"

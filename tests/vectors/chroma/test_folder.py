@@ -1,3 +1,5 @@
+"""The lock of a Chroma folder."""
+
 import json
 import os
 import signal
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.vectors.chroma.folder import FolderLock, Owner, start_token
+from app.vectors.chroma.folder import FolderLock, FolderOwner, start_token
 from app.vectors.errors import NotInitialized
 
 HOLD = """
@@ -35,8 +37,8 @@ def other_process(path: Path):
         process.kill()
 
 
-def test_the_lock_file_says_who_has_the_folder(path: Path):
-    """A person who wonders can read it."""
+def test_lock_file_names_the_owner(path: Path):
+    """For people who look into it."""
     lock = FolderLock(path, owner_name="serve")
     lock.acquire()
     owner = lock.owner()
@@ -44,14 +46,14 @@ def test_the_lock_file_says_who_has_the_folder(path: Path):
     lock.release()
 
 
-def test_a_live_owner_keeps_the_folder_and_is_named(path: Path, other_process):
-    """The second process is told who has it, at once."""
+def test_running_owner_keeps_the_folder_and_is_named(path: Path, other_process):
+    """The error of the second process names it, without waiting."""
     with pytest.raises(NotInitialized, match=rf"process {other_process.pid} \(first\)"):
         FolderLock(path, owner_name="second").acquire()
 
 
-def test_a_killed_owner_is_followed_at_once(path: Path, other_process):
-    """kill -9 leaves the file behind, and no lock."""
+def test_folder_of_a_killed_owner_is_free_immediately(path: Path, other_process):
+    """kill -9 leaves the file behind, but no lock."""
     other_process.send_signal(signal.SIGKILL)
     other_process.wait()
     lock = FolderLock(path, owner_name="second", takeover_seconds=1)
@@ -60,13 +62,13 @@ def test_a_killed_owner_is_followed_at_once(path: Path, other_process):
     lock.release()
 
 
-def test_a_recycled_process_id_is_not_the_owner(path: Path):
-    """The start token tells the process from a later one of the same number."""
-    assert not Owner(os.getpid(), "first", start_token="1", since_epoch=0).is_alive
+def test_process_with_a_recycled_pid_is_not_the_owner(path: Path):
+    """The start token distinguishes it from the earlier process."""
+    assert not FolderOwner(os.getpid(), "first", start_token="1", since_epoch=0).is_alive
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", json.dumps({"pid": 1}), "\x00\xff"])
-def test_a_damaged_lock_file_is_no_obstacle(path: Path, content: str):
+def test_corrupt_lock_file_is_ignored(path: Path, content: str):
     """Only the kernel's lock decides."""
     path.parent.mkdir(parents=True)
     path.write_text(content)
@@ -76,8 +78,8 @@ def test_a_damaged_lock_file_is_no_obstacle(path: Path, content: str):
     lock.release()
 
 
-def test_a_released_folder_is_free(path: Path):
-    """The next owner need not wait for the process to end."""
+def test_released_folder_is_free(path: Path):
+    """The next owner does not wait for the process to end."""
     first, second = FolderLock(path, owner_name="first"), FolderLock(path, owner_name="second")
     first.acquire()
     first.release()
@@ -86,8 +88,8 @@ def test_a_released_folder_is_free(path: Path):
     second.release()
 
 
-def test_a_dead_process_has_no_start_token():
-    """A process that ended and was not yet buried counts as dead."""
+def test_dead_process_has_no_start_token():
+    """Nor does a zombie."""
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert start_token(process.pid) == ""

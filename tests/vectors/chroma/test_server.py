@@ -1,3 +1,5 @@
+"""The embedded Chroma server in its child process."""
+
 import os
 import resource
 import signal
@@ -23,7 +25,7 @@ sys.stdin.read()
 """
 
 
-def answers(address: str) -> bool:
+def responds(address: str) -> bool:
     return httpx.get(f"{address}/api/v2/heartbeat", timeout=5).is_success
 
 
@@ -34,69 +36,69 @@ def wait_until_dead(pid: int, token: str) -> None:
     assert start_token(pid) != token
 
 
-def test_the_folder_is_made_and_served_on_loopback(server: ChildServer, tmp_path: Path):
-    """A first start needs nothing but a path."""
+def test_folder_is_created_and_served_on_loopback(server: ChildServer, tmp_path: Path):
+    """A first start only needs a path."""
     assert server.address().startswith("http://127.0.0.1:")
-    assert answers(server.address())
+    assert responds(server.address())
     assert (tmp_path / "data" / "chroma").is_dir()
 
 
-def test_a_child_that_died_is_started_again(server: ChildServer):
-    """The next caller gets an address that answers."""
+def test_dead_child_is_restarted(server: ChildServer):
+    """The next caller gets the URL of a new one."""
     server.address()
     os.kill(server.pid, signal.SIGKILL)
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-    assert answers(server.address())
+    assert responds(server.address())
 
 
-def test_closing_stops_the_child_and_frees_the_folder(server: ChildServer, tmp_path: Path):
-    """Another owner can follow at once."""
+def test_closing_stops_the_child_and_releases_the_folder(server: ChildServer, tmp_path: Path):
+    """Another owner can take over immediately."""
     server.address()
     child, token = server.pid, start_token(server.pid)
     server.close()
     assert start_token(child) != token
-    follower = ChildServer(tmp_path / "data" / "chroma")
-    assert answers(follower.address())
-    follower.close()
+    next_owner = ChildServer(tmp_path / "data" / "chroma")
+    assert responds(next_owner.address())
+    next_owner.close()
 
 
-def test_a_second_owner_of_the_folder_is_refused(server: ChildServer, tmp_path: Path):
-    """Two servers on one folder would corrupt it."""
+def test_second_owner_of_a_folder_is_rejected(server: ChildServer, tmp_path: Path):
+    """Two servers with the same folder would corrupt it."""
     server.address()
     second = ChildServer(tmp_path / "data" / "chroma", owner_name="second")
     with pytest.raises(NotInitialized, match="cmem-server"):
         second.address()
 
 
-def test_the_child_dies_with_a_killed_parent_and_the_folder_is_taken_over(tmp_path: Path):
-    """kill -9 of the server leaves neither an orphan nor a lock: the next start takes seconds."""
+def test_child_ends_with_a_killed_parent_and_the_folder_can_be_taken_over(tmp_path: Path):
+    """kill -9 of the server leaves neither an orphan process nor a lock; the next start takes seconds."""
     folder = tmp_path / "chroma"
     parent = subprocess.Popen(
         [sys.executable, "-c", SERVE, str(folder)], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     address, child = parent.stderr.readline().split()
     token = start_token(int(child))
-    assert answers(address)
+    assert responds(address)
     parent.kill()
     parent.communicate()
     started = time.monotonic()
-    follower = ChildServer(folder)
-    assert answers(follower.address())
+    next_owner = ChildServer(folder)
+    assert responds(next_owner.address())
     assert time.monotonic() - started < 5
     wait_until_dead(int(child), token)
-    follower.close()
+    next_owner.close()
 
 
-def test_the_child_outlives_the_thread_that_started_it(server: ChildServer):
-    """A worker thread that ends takes nothing with it."""
+def test_child_outlives_the_thread_that_started_it(server: ChildServer):
+    """It does not end with a worker thread."""
     thread = threading.Thread(target=server.address)
     thread.start()
     thread.join()
-    assert answers(server.address())
+    assert responds(server.address())
 
 
-def test_a_folder_that_cannot_be_made_is_no_crash(tmp_path: Path):
-    """A file where the folder should be is a state of the index, told in words."""
+def test_folder_that_cannot_be_created_raises_not_initialized(tmp_path: Path):
+    """For example, because there is a file of that name."""
     (tmp_path / "chroma").write_text("not a folder")
     server = ChildServer(tmp_path / "chroma")
     with pytest.raises(NotInitialized, match="cannot be used"):
@@ -104,27 +106,27 @@ def test_a_folder_that_cannot_be_made_is_no_crash(tmp_path: Path):
     server.close()
 
 
-def test_open_files_are_allowed_up_to_the_hard_limit():
-    """Each collection takes four."""
+def test_open_files_limit_is_raised_to_the_hard_limit():
+    """Each collection needs four."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     assert raise_open_files_limit() == hard
 
 
-def test_a_vacuum_refuses_whoever_asks_meanwhile_and_can_be_ended(server: ChildServer):
-    """Nobody is kept waiting; ended half-way or done, the folder answers again at once."""
+def test_queries_are_rejected_during_a_vacuum_which_can_be_cancelled(server: ChildServer):
+    """They do not wait. After the vacuum, cancelled or completed, the server is available again."""
     server.address()
 
-    class Ended(Exception):
+    class Cancelled(Exception):
         pass
 
-    def go_on() -> None:
+    def check_stop() -> None:
         with pytest.raises(NotInitialized, match="vacuumed"):
             server.address()
-        raise Ended
+        raise Cancelled
 
-    with pytest.raises(Ended):
-        server.vacuum(go_on)
-    assert answers(server.address())
+    with pytest.raises(Cancelled):
+        server.vacuum(check_stop)
+    assert responds(server.address())
     server.vacuum(lambda: None)
-    assert answers(server.address())
+    assert responds(server.address())

@@ -1,4 +1,4 @@
-"""One process keeps the index, others follow it: tried here with both ends of the line in one."""
+"""One process owns the index and others query it; here both ends of the pipe are in the same process."""
 
 import threading
 import time
@@ -10,52 +10,54 @@ from pathlib import Path
 import pytest
 
 from app.vectors import collection_names
-from app.vectors.errors import ConnectionLost, IndexBehind, TimedOut, VectorsUnavailable
-from app.vectors.index import Choice
+from app.vectors.errors import ChromaConnectionLost, IndexBehind, TimedOut, VectorsUnavailable
+from app.vectors.index import VectorIndexConfig
 from app.vectors.remote import client
-from app.vectors.remote.client import Keeper
-from app.vectors.remote.index import Follower
-from tests.stores import Stores
+from app.vectors.remote.client import IndexOwnerClient
+from app.vectors.remote.index import RemoteIndex
+from tests.databases import Databases
 from tests.vectors.library import Counting, Library, opened
 
 FACT = "The payment gateway waits three seconds for the bank."
 
 
 @pytest.fixture
-def library(stores: Stores, tmp_path: Path) -> Iterator[Library]:
-    with opened(stores, tmp_path, Counting()) as made:
-        yield made
+def library(databases: Databases, tmp_path: Path) -> Iterator[Library]:
+    with opened(databases, tmp_path, Counting()) as library:
+        yield library
 
 
 @pytest.fixture
-def keeper(library: Library) -> Iterator[Keeper]:
-    """The library's index as another process sees it."""
+def owner(library: Library) -> Iterator[IndexOwnerClient]:
+    """The library's index, seen from another process."""
     ours, theirs = Pipe()
-    answering = threading.Thread(target=client.answer, args=(library.index, ours))
-    answering.start()
+    serving = threading.Thread(target=client.serve, args=(library.index, ours))
+    serving.start()
     with theirs:
-        yield Keeper(theirs)
-    answering.join(timeout=10)
-    assert not answering.is_alive()
+        yield IndexOwnerClient(theirs)
+    serving.join(timeout=10)
+    assert not serving.is_alive()
 
 
 @pytest.fixture
-def follower(library: Library, keeper: Keeper) -> Iterator[Follower]:
-    choice = Choice(
+def remote(library: Library, owner: IndexOwnerClient) -> Iterator[RemoteIndex]:
+    config = VectorIndexConfig(
         mode="embedded",
         folder=library.folder / "chroma",
         url="",
         embedder=library.embedder,
         backoff_seconds=0.2,
     )
-    with closing(Follower(library.database, choice, keeper, open_collections=10)) as made:
-        yield made
+    with closing(RemoteIndex(library.database, config, owner, open_collections=10)) as index:
+        yield index
 
 
-def found(follower: Follower, library: Library) -> list[str]:
-    """What the follower finds, nothing while it cannot say."""
+def find(remote: RemoteIndex, library: Library) -> list[str]:
+    """Return what the remote index finds; nothing while it is unavailable."""
     with suppress(VectorsUnavailable):
-        return [one.memory_id for one in follower.meaning.candidates([library.project_id], FACT, limit=1)]
+        return [
+            candidate.memory_id for candidate in remote.semantic_search.candidates([library.project_id], FACT, limit=1)
+        ]
     return []
 
 
@@ -68,112 +70,112 @@ def soon(condition) -> bool:
     return True
 
 
-def test_a_follower_finds_what_the_keeper_mirrored(library: Library, follower: Follower):
-    """It embeds the question only: the memory was embedded once, by the keeper."""
+def test_remote_index_finds_what_the_owner_indexed(library: Library, remote: RemoteIndex):
+    """It only embeds the query; the memory was embedded once, by the owner."""
     memory_id = library.add(text=FACT)
     library.index.start()
 
-    assert soon(lambda: found(follower, library) == [memory_id])
+    assert soon(lambda: find(remote, library) == [memory_id])
     assert library.embedder.texts.count(FACT) == 1
 
 
-def test_a_follower_does_not_answer_for_what_the_keeper_is_filling(library: Library, follower: Follower):
-    """An index that is not complete would look like one that has found all."""
+def test_remote_index_does_not_answer_while_the_owner_is_refilling(library: Library, remote: RemoteIndex):
+    """The results of an incomplete index would look complete."""
     memory_id = library.add(text=FACT)
     library.index.start()
-    assert soon(lambda: found(follower, library) == [memory_id])
-    library.index._stop.set()  # what is noted now stays: nobody fills it
+    assert soon(lambda: find(remote, library) == [memory_id])
+    library.index._stop.set()  # so that the value set below remains
     library.index._mirroring.join(10)
     library.index._refilling = frozenset({library.project_id})
 
     with pytest.raises(IndexBehind):
-        follower.meaning.candidates([library.project_id], FACT, limit=1)
+        remote.semantic_search.candidates([library.project_id], FACT, limit=1)
     library.index._refilling = frozenset()
-    assert soon(lambda: found(follower, library) == [memory_id])
+    assert soon(lambda: find(remote, library) == [memory_id])
 
 
-def test_how_the_index_stands_is_the_keepers_word(library: Library, follower: Follower):
-    """Heard in the background, so that nobody waits who asks."""
-    assert follower.state == "connecting"
+def test_status_is_that_of_the_owner(library: Library, remote: RemoteIndex):
+    """It is polled in the background, so that reading it never blocks."""
+    assert remote.state == "connecting"
     library.index.start()
-    follower.start()
+    remote.start()
 
-    assert soon(lambda: follower.state == "ready")
-    assert (follower.last_error, follower.backoff_seconds) == (None, 0.0)
+    assert soon(lambda: remote.state == "ready")
+    assert (remote.last_error, remote.backoff_seconds) == (None, 0.0)
 
 
-def test_a_chroma_that_died_is_started_again_by_the_follower_that_misses_it(library: Library, follower: Follower):
-    """In the search that misses it."""
+def test_dead_chroma_is_restarted_by_the_search_that_needs_it(library: Library, remote: RemoteIndex):
+    """That search already succeeds."""
     memory_id = library.add(text=FACT)
     library.index.start()
-    assert soon(lambda: found(follower, library) == [memory_id])
+    assert soon(lambda: find(remote, library) == [memory_id])
     library.index.server.renew()
 
-    assert found(follower, library) == [memory_id]
+    assert find(remote, library) == [memory_id]
 
 
-def test_chroma_is_renewed_once_however_many_ask(library: Library, keeper: Keeper):
-    """Whoever asks about one that is gone already gets the new one."""
-    first = keeper.address()
-    keeper.renew(first)
-    second = keeper.address()
-    keeper.renew(first)
+def test_chroma_is_restarted_once_for_several_requests(library: Library, owner: IndexOwnerClient):
+    """A request about an old address does not restart the new one."""
+    first = owner.address()
+    owner.renew(first)
+    second = owner.address()
+    owner.renew(first)
 
     assert second != first
-    assert keeper.address() == second
+    assert owner.address() == second
 
 
-def test_a_collection_that_a_follower_misses_is_filled_again(library: Library, follower: Follower):
-    """The keeper looks around, though itself it has not missed anything."""
+def test_lost_collection_reported_by_a_remote_index_is_refilled(library: Library, remote: RemoteIndex):
+    """The owner audits its collections, although it has not noticed the loss itself."""
     memory_id = library.add(text=FACT)
     library.index.start()
-    assert soon(lambda: found(follower, library) == [memory_id])
-    library.index.collections.drop(collection_names.serving(library.project_id))
+    assert soon(lambda: find(remote, library) == [memory_id])
+    library.index.collections.drop(collection_names.live(library.project_id))
 
-    found(follower, library)
+    find(remote, library)
 
-    assert soon(lambda: found(follower, library) == [memory_id])
+    assert soon(lambda: find(remote, library) == [memory_id])
 
 
-def test_a_rebuild_is_no_loss(library: Library, follower: Follower, monkeypatch: pytest.MonkeyPatch):
-    """Another collection stands in the place of the one that the follower knew: nothing has to be looked through."""
+def test_rebuild_is_not_reported_as_a_loss(library: Library, remote: RemoteIndex, monkeypatch: pytest.MonkeyPatch):
+    """The collection has been replaced by another one, so no audit is needed."""
     memory_id = library.add(text=FACT)
     library.index.start()
-    assert soon(lambda: found(follower, library) == [memory_id])
-    asked: list[str] = []
-    monkeypatch.setattr(follower._keeper, "look_around_soon", lambda: asked.append("look"))
+    assert soon(lambda: find(remote, library) == [memory_id])
+    audits: list[str] = []
+    monkeypatch.setattr(remote._owner, "request_audit", lambda: audits.append("audit"))
 
     library.index.repair.rebuild(library.project_id)
 
-    assert found(follower, library) == [memory_id]
-    assert asked == []
+    assert find(remote, library) == [memory_id]
+    assert audits == []
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_another():
-    """Answers have the number of their question."""
+def test_late_reply_is_not_mistaken_for_another():
+    """Replies carry the number of their call."""
     ours, theirs = Pipe()
     with ours, theirs:
-        keeper = Keeper(theirs, patience_seconds=0.1)
+        owner = IndexOwnerClient(theirs, timeout_seconds=0.1)
         with pytest.raises(TimedOut):
-            keeper.standing()
-        number, verb, _ = ours.recv()
-        ours.send((number, verb))
-        ours.send((number + 1, "the second answer"))
+            owner.status()
+        number, method, _ = ours.recv()
+        ours.send((number, method))
+        ours.send((number + 1, "the second reply"))
 
-        assert keeper.standing() == "the second answer"
+        assert owner.status() == "the second reply"
 
 
-def test_a_keeper_that_is_gone_is_an_outage():
-    """And no error of a request."""
+def test_dead_owner_is_an_outage():
+    """Not an error of the request."""
     ours, theirs = Pipe()
     ours.close()
-    with theirs, pytest.raises(ConnectionLost):
-        Keeper(theirs).standing()
+    with theirs, pytest.raises(ChromaConnectionLost):
+        IndexOwnerClient(theirs).status()
 
 
-def test_a_failure_at_the_keepers_does_not_end_the_line(keeper: Keeper):
-    """The next question is answered."""
-    with pytest.raises(ConnectionLost):
-        keeper._ask("require", 1, 2, 3)
+def test_failure_in_the_owner_does_not_close_the_pipe(owner: IndexOwnerClient):
+    """The next call is answered."""
+    with pytest.raises(ChromaConnectionLost):
+        owner._call("require", 1, 2, 3)
 
-    assert keeper.standing().state == "connecting"
+    assert owner.status().state == "connecting"
