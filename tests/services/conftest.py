@@ -1,4 +1,4 @@
-"""A project of a team with its owner, and an empty PostgreSQL that takes a copy in."""
+"""Fixtures: a project of a team with its owner, and an empty PostgreSQL as the target of a copy."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,32 +18,32 @@ from tests.postgresql import SERVER
 
 
 @dataclass(frozen=True)
-class Place:
-    """A project, and who owns its team."""
+class TeamProject:
+    """A project, and the owner of its team."""
 
     database: Database
     caller: Caller
     project_id: str
 
     def remember(self, text: str, **fields: Any) -> Memory:
-        """Store a memory of the project."""
-        standard = {"project_id": self.project_id, "kind": "manual", "type": "manual", "text": text}
+        """Store a memory in the project."""
+        defaults = {"project_id": self.project_id, "kind": "manual", "type": "manual", "text": text}
         with self.database.write() as connection:
-            return memories.add(connection, self.caller, memories.NewMemory(**{**standard, **fields}))[0]
+            return memories.add(connection, self.caller, memories.NewMemory(**{**defaults, **fields})).memory
 
 
 @pytest.fixture
-def place(database: Database) -> Place:
-    """A project of a team."""
+def team_project(database: Database) -> TeamProject:
+    """A project of a new team."""
     with database.write() as connection:
         caller = server_owner().within(teams.create(connection, server_owner(), name="a").id)
         project = projects.create(connection, caller, name="p")
-    return Place(database, caller, project.id)
+    return TeamProject(database, caller, project.id)
 
 
 @pytest.fixture
-def target(unborn: str) -> Iterator[Database]:
-    """An empty PostgreSQL, ready to take a copy in."""
-    copy_to_postgresql.prepare(unborn, SERVER)
-    with closing(Database(unborn)) as opened:
+def target(empty_database: str) -> Iterator[Database]:
+    """An empty PostgreSQL database, prepared as the target of a copy."""
+    copy_to_postgresql.prepare(empty_database, SERVER)
+    with closing(Database(empty_database)) as opened:
         yield opened

@@ -15,7 +15,7 @@ from app.store import models
 from app.store.database import Database
 from app.store.postgresql_copy.plan import TABLES
 from tests.conftest import make_key
-from tests.services import everything
+from tests.services import full_project
 
 
 def new_team(database: Database, name: str) -> Caller:
@@ -84,7 +84,7 @@ def remember_many(database: Database, caller: Caller, count: int) -> None:
 
 def fill_every_table(database: Database, caller: Caller) -> None:
     """Insert at least one row into every table."""
-    everything.fill(database, caller, rows=200)
+    full_project.create(database, caller, rows=200)
     make_key(database, caller, scopes=(EVERYTHING,), name="ключ")
     month = {"key_id": "k", "count": 7}
     with database.write() as connection:

@@ -27,7 +27,7 @@ from app.store.postgresql_copy.plan import TABLES
 from app.store.schema import migrations
 from tests.legacy import builders
 from tests.postgresql import SERVER, Cluster
-from tests.services import everything
+from tests.services import full_project
 from tests.services.backup.copies import (
     contents,
     copied,
@@ -64,7 +64,7 @@ def test_every_row_of_every_table_is_copied_unchanged(database: Database, caller
 
 def test_export_of_the_copy_is_byte_identical(database: Database, caller: Caller, target: Database):
     """Sessions, events, memories, sources, rules and supersessions, in three scripts."""
-    everything.fill(database, caller, rows=500)
+    full_project.create(database, caller, rows=500)
 
     copy(database, target)
 
@@ -104,7 +104,7 @@ def test_copy_has_full_text(database: Database, caller: Caller, target: Database
 @pytest.mark.parametrize("rows", [1, 250, 500])
 def test_interrupted_copy_continues_where_it_stopped(database: Database, caller: Caller, target: Database, rows: int):
     """Existing rows are not copied again, and all rows are there in the end."""
-    everything.fill(database, caller, rows=300)
+    full_project.create(database, caller, rows=300)
     copy_until(database, target, rows)
     with target.read() as connection:
         there = sum(connection.scalar(select(func.count()).select_from(table)) for table in TABLES)
@@ -161,7 +161,7 @@ def copy_soon(source: Database, target: Database) -> CopyReport:
 
 def test_second_copy_copies_nothing(database: Database, caller: Caller, target: Database):
     """It only compares again."""
-    everything.fill(database, caller, rows=100)
+    full_project.create(database, caller, rows=100)
     copy(database, target)
     before = contents(target)
 
@@ -173,7 +173,7 @@ def test_second_copy_copies_nothing(database: Database, caller: Caller, target: 
 
 def test_row_that_changed_afterwards_is_detected(database: Database, caller: Caller, target: Database):
     """Contents are compared, and the report names the table."""
-    everything.fill(database, caller, rows=100)
+    full_project.create(database, caller, rows=100)
     copy(database, target)
     with target.write() as connection:
         connection.execute(models.agent_events.update().values(event_type="other"))
@@ -186,7 +186,7 @@ def test_row_that_changed_afterwards_is_detected(database: Database, caller: Cal
 
 def test_two_sources_are_never_mixed(database: Database, caller: Caller, target: Database, tmp_path: Path):
     """Neither while the first copy is unfinished nor later."""
-    everything.fill(database, caller, rows=100)
+    full_project.create(database, caller, rows=100)
     url = f"sqlite:///{tmp_path / 'other.db'}"
     migrations.upgrade(url)
     with closing(Database(url)) as other:
@@ -201,7 +201,7 @@ def test_two_sources_are_never_mixed(database: Database, caller: Caller, target:
 
 def test_source_that_has_changed_counts_as_another_one(database: Database, caller: Caller, target: Database):
     """What was copied of it may be out of date."""
-    everything.fill(database, caller, rows=100)
+    full_project.create(database, caller, rows=100)
     copy_until(database, target, 50)
     with database.write() as connection:
         connection.execute(models.memory_items.update().values(title="changed"))
@@ -212,7 +212,7 @@ def test_source_that_has_changed_counts_as_another_one(database: Database, calle
 
 def test_copy_starts_over_after_emptying_the_target(database: Database, caller: Caller, target: Database):
     """This is the remedy that the error suggests."""
-    everything.fill(database, caller, rows=100)
+    full_project.create(database, caller, rows=100)
     copy_until(database, target, 50)
     migrations.downgrade(target.url, "base")
     copy_to_postgresql.prepare(target.url, SERVER)
@@ -238,7 +238,7 @@ def test_only_one_copy_runs_at_a_time(database: Database, caller: Caller, target
 
 def test_dry_run_counts_and_changes_nothing(database: Database, caller: Caller, empty_database: str):
     """It does not even create a table."""
-    everything.fill(database, caller, rows=100)
+    full_project.create(database, caller, rows=100)
     with closing(Database(empty_database)) as target:
         report = copy_to_postgresql.rehearse(database, target, vectors="rebuild", progress=lambda *_: None)
 

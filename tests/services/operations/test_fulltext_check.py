@@ -13,7 +13,7 @@ from app.services.operations.fulltext_check import FullTextRepairer
 from app.store.database import Database
 from app.store.maintenance import postgresql, sqlite, sqlite_rebuilding
 from tests.databases import Databases
-from tests.services.conftest import Place
+from tests.services.conftest import TeamProject
 from tests.store import corruption, raw_writer
 from tests.store.raw_writer import RawWriter
 
@@ -22,18 +22,16 @@ Damage = Callable[[RawWriter], None]
 
 
 @pytest.fixture
-def books(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+def books(team_project: TeamProject, monkeypatch: pytest.MonkeyPatch) -> TeamProject:
     """A database with some memories, three of them to a slice."""
     monkeypatch.setattr(fulltext_check, "SLICE_ROWS", 3)
     for number in range(ROWS):
-        place.remember(
-            f"the {corruption.WORD} keeper number {number}", title='„quoted“ "words" AND (more)', facts=["a\tb\\c"]
-        )
-    return place
+        team_project.remember(corruption.sample_text(number), title='„quoted“ "words" AND (more)', facts=["a\tb\\c"])
+    return team_project
 
 
 @pytest.fixture
-def owned(books: Place, databases: Databases, tmp_path: Path) -> Iterator[Database]:
+def owned(books: TeamProject, databases: Databases, tmp_path: Path) -> Iterator[Database]:
     """The same database, opened as the owner of its tables."""
     with closing(Database(databases.owner_url(tmp_path))) as opened:
         yield opened
@@ -58,7 +56,7 @@ def test_first_check_repairs_cheaply_detected_damage(owned: Database, harm: Dama
 
 
 @pytest.mark.parametrize("harm", corruption.ROW_COUNTS_DIFFER)
-def test_rows_are_repaired_without_the_owners_privileges(books: Place, owned: Database, harm: Damage):
+def test_rows_are_repaired_without_the_owners_privileges(books: TeamProject, owned: Database, harm: Damage):
     """The server's own role can index memories again."""
     damage_database(owned, harm)
 
@@ -68,7 +66,7 @@ def test_rows_are_repaired_without_the_owners_privileges(books: Place, owned: Da
 
 
 @pytest.mark.postgresql
-def test_repair_that_needs_the_owner_says_so(books: Place, owned: Database):
+def test_repair_that_needs_the_owner_says_so(books: TeamProject, owned: Database):
     """Only the role that owns the tables can restore a trigger."""
     damage_database(owned, corruption.dropped_trigger)
 
@@ -76,7 +74,7 @@ def test_repair_that_needs_the_owner_says_so(books: Place, owned: Database):
         FullTextRepairer(books.database).check()
 
 
-def test_changed_words_are_repaired_once_their_slice_is_checked(books: Place, owned: Database):
+def test_changed_words_are_repaired_once_their_slice_is_checked(books: TeamProject, owned: Database):
     """Counts do not reveal them, so it takes a full round of slices."""
     repairer = FullTextRepairer(books.database)
     repairer.check()
@@ -89,7 +87,7 @@ def test_changed_words_are_repaired_once_their_slice_is_checked(books: Place, ow
     assert fulltext_check.faults(books.database) == []
 
 
-def test_intact_index_is_left_alone(books: Place, monkeypatch: pytest.MonkeyPatch):
+def test_intact_index_is_left_alone(books: TeamProject, monkeypatch: pytest.MonkeyPatch):
     """There are no false alarms, whatever text the memories hold, in any round."""
     books.remember("日本語のメモ　です")
     books.remember("!!! --- ???", title="\N{ZERO WIDTH SPACE}", narrative="a" * 5000 + " b" * 5000)
@@ -117,11 +115,11 @@ def test_stopping_server_does_not_wait_for_a_rebuild(owned: Database, monkeypatc
 
 
 @pytest.mark.sqlite
-def test_slow_slice_ends_early_and_is_followed_by_a_pause(place: Place):
+def test_slow_slice_ends_early_and_is_followed_by_a_pause(team_project: TeamProject):
     """A word repeated 40,000 times makes one lookup slow: many of them must not keep a reader busy."""
     for number in range(20):
-        place.remember("buffalo " * 40_000 + str(number))
-    repairer = FullTextRepairer(place.database)
+        team_project.remember("buffalo " * 40_000 + str(number))
+    repairer = FullTextRepairer(team_project.database)
     started = time.monotonic()
     repairer.check()
     took = time.monotonic() - started

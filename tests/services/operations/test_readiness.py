@@ -7,7 +7,7 @@ import pytest
 
 from app.services.operations.readiness import Readiness
 from tests.databases import Databases
-from tests.services import damage, library
+from tests.services import disk_faults, library
 from tests.services.library import Library
 
 pytestmark = pytest.mark.sqlite
@@ -22,7 +22,7 @@ def books(databases: Databases, tmp_path: Path) -> Iterator[Library]:
 
 def test_page_check_finds_damage_that_no_request_has_hit(books: Library):
     """Every page is read in the background."""
-    damage.a_page_of_memories(books.database.path)
+    disk_faults.overwrite_page_of_memories(books.database.path)
     readiness = Readiness(books.database)
     readiness.check_pages()
 
@@ -33,7 +33,7 @@ def test_page_check_is_not_repeated_immediately(books: Library):
     """It pauses for a hundred times its own duration."""
     readiness = Readiness(books.database)
     readiness.check_pages()
-    damage.a_page_of_memories(books.database.path)
+    disk_faults.overwrite_page_of_memories(books.database.path)
     readiness.check_pages()
 
     assert readiness.pages == "ok"

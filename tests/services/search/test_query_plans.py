@@ -8,7 +8,7 @@ from app.services.projects import events
 from app.services.transfer import importing
 from app.store.prepared import PreparedStatement
 from app.store.scope import parameters
-from tests.services.conftest import Place
+from tests.services.conftest import TeamProject
 
 pytestmark = pytest.mark.postgresql
 
@@ -22,15 +22,17 @@ MISSING = {"dedup_scope": "", "kind": "manual", "content_hash": "of no memory", 
     [(memories._SAME, BY_CONTENT), (events._BY_HASH, BY_HASH), (importing._SAME_EVENT, BY_HASH)],
     ids=["a memory by its content", "an event by its hash", "an event that comes in again"],
 )
-def test_duplicates_are_looked_up_in_their_unique_index(place: Place, statement: PreparedStatement[object], index: str):
+def test_duplicates_are_looked_up_in_their_unique_index(
+    team_project: TeamProject, statement: PreparedStatement[object], index: str
+):
     """Otherwise each row of a first import is compared with all the rows before it."""
-    with place.database.write() as connection:
+    with team_project.database.write() as connection:
         for number in range(300):
-            new = NewMemory(project_id=place.project_id, kind="manual", type="manual", title=f"title {number}")
-            memories.insert_once(connection, place.caller, new)
-    with place.database.read() as connection:
+            new = NewMemory(project_id=team_project.project_id, kind="manual", type="manual", title=f"title {number}")
+            memories.insert_once(connection, team_project.caller, new)
+    with team_project.database.read() as connection:
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
         compiled = statement._for(connection)
-        values = compiled.bind({**parameters(place.caller), "project_id": place.project_id, **MISSING})
+        values = compiled.bind({**parameters(team_project.caller), "project_id": team_project.project_id, **MISSING})
         plan = [row[0] for row in connection.exec_driver_sql(f"EXPLAIN {compiled.sql}", values)]
     assert f"using {index} " in plan[0]

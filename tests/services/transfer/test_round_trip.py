@@ -23,7 +23,7 @@ from app.services.transfer import exporting, importing, markdown, ndjson
 from app.services.transfer.transfer_records import Record
 from app.store.database import Database
 from tests.databases import Databases, database_url
-from tests.services import everything
+from tests.services import full_project
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -67,7 +67,7 @@ def without_ids(export: bytes) -> str:
 def test_round_trip_changes_only_the_ids(database: Database, caller: Caller):
     """Thousands of rows with every field filled, in three scripts, into an empty team and out again."""
     rows = 5_000 if database.dialect == "sqlite" else 1_000
-    everything.fill(database, caller, rows=rows)
+    full_project.create(database, caller, rows=rows)
     first = exported(database, caller)
     other = new_team(database, "b")
 
@@ -83,7 +83,7 @@ def test_round_trip_with_kept_ids_changes_nothing(
     database: Database, caller: Caller, databases: Databases, tmp_path: Path
 ):
     """Into an empty team of another server."""
-    everything.fill(database, caller, rows=500)
+    full_project.create(database, caller, rows=500)
     first = exported(database, caller)
     with database_url(databases, tmp_path / "other") as url, closing(Database(url)) as elsewhere:
         other = new_team(elsewhere, "b")
@@ -96,7 +96,7 @@ def test_round_trip_with_kept_ids_changes_nothing(
 @pytest.mark.parametrize("keep_ids", [False, True])
 def test_importing_the_same_file_again_creates_nothing(database: Database, caller: Caller, keep_ids: bool):
     """Even if the rows got other ids."""
-    everything.fill(database, caller, rows=100)
+    full_project.create(database, caller, rows=100)
     export = exported(database, caller)
     target = caller if keep_ids else new_team(database, "b")
     imported(database, target, [export], keep_ids=keep_ids)
@@ -110,7 +110,7 @@ def test_importing_the_same_file_again_creates_nothing(database: Database, calle
 
 def test_a_file_may_come_in_any_chunks(database: Database, caller: Caller):
     """Lines and characters are cut anywhere on the way."""
-    everything.fill(database, caller, rows=20)
+    full_project.create(database, caller, rows=20)
     export = exported(database, caller)
     other = new_team(database, "b")
     chunks = [export[start : start + 7] for start in range(0, len(export), 7)]
@@ -120,7 +120,7 @@ def test_a_file_may_come_in_any_chunks(database: Database, caller: Caller):
 
 def test_existing_rows_of_equal_content_are_referenced(database: Database, caller: Caller):
     """They are not duplicated, and references are resolved to them."""
-    project_id = everything.fill(database, caller, rows=30)
+    project_id = full_project.create(database, caller, rows=30)
     export = exported(database, caller, project_id)
 
     report = imported(database, caller, [export], into_project_id=project_id)
@@ -131,7 +131,7 @@ def test_existing_rows_of_equal_content_are_referenced(database: Database, calle
 
 def test_deleted_memories_are_not_exported(database: Database, caller: Caller):
     """Deleted is deleted."""
-    project_id = everything.fill(database, caller, rows=3)
+    project_id = full_project.create(database, caller, rows=3)
     with database.read() as connection:
         selected = exporting.select_projects(connection, caller, project_id)
     ids = [record.id for record in exporting.records(database, caller, selected) if hasattr(record, "kind")]
@@ -143,7 +143,7 @@ def test_deleted_memories_are_not_exported(database: Database, caller: Caller):
 
 def test_damaged_line_fails_alone(database: Database, caller: Caller):
     """It is reported by its number; the rest is imported."""
-    everything.fill(database, caller, rows=10)
+    full_project.create(database, caller, rows=10)
     lines = exported(database, caller).split(b"\n")
     lines[5] = lines[5].replace(b'"pinned":', b'"pinned":"yes","was":')
     lines[6] = b'{"record":"memory"'
@@ -166,7 +166,7 @@ def test_damaged_line_fails_alone(database: Database, caller: Caller):
 )
 def test_incomplete_or_foreign_file_is_rejected(database: Database, caller: Caller, spoil, message: str):
     """The error message is one sentence."""
-    everything.fill(database, caller, rows=10)
+    full_project.create(database, caller, rows=10)
     export = spoil(exported(database, caller))
 
     with pytest.raises(Invalid, match=message):
@@ -175,7 +175,7 @@ def test_incomplete_or_foreign_file_is_rejected(database: Database, caller: Call
 
 def test_kept_ids_of_another_team_are_rejected_row_by_row(database: Database, caller: Caller):
     """Nothing is overwritten and nothing moves."""
-    project_id = everything.fill(database, caller, rows=10)
+    project_id = full_project.create(database, caller, rows=10)
     export = exported(database, caller, project_id)
     other = new_team(database, "b")
     with database.write() as connection:
@@ -195,7 +195,7 @@ def test_import_requires_team_admin(database: Database, caller: Caller):
 
 def test_killed_import_continues_where_it_stopped(database: Database, caller: Caller, tmp_path: Path):
     """kill -9 in the middle, then the same file again: the same rows as without the crash."""
-    everything.fill(database, caller, rows=1_500)
+    full_project.create(database, caller, rows=1_500)
     export = tmp_path / "export.ndjson"
     export.write_bytes(exported(database, caller))
     other = new_team(database, "b")
@@ -222,7 +222,7 @@ def count(database: Database, caller: Caller) -> int:
 
 def test_memory_use_does_not_grow_with_the_file(database: Database, caller: Caller):
     """Fifteen megabytes go through an import of existing rows."""
-    everything.fill(database, caller, rows=20)
+    full_project.create(database, caller, rows=20)
     lines = exported(database, caller).split(b"\n")
     long = (line for line in (*lines[:2], *lines[2:-2] * 500, *lines[-2:]))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -235,7 +235,7 @@ def test_memory_use_does_not_grow_with_the_file(database: Database, caller: Call
 
 def test_markdown_is_human_readable(database: Database, caller: Caller):
     """Days, titles, facts and files, and no ids."""
-    everything.fill(database, caller, rows=5)
+    full_project.create(database, caller, rows=5)
     with database.read() as connection:
         selected = exporting.select_projects(connection, caller, None)
 

@@ -26,7 +26,7 @@ from app.store.schema import migrations
 from app.store.schema.sqlite import OrphanedRows
 from tests import inspection
 from tests.databases import Databases
-from tests.services import everything
+from tests.services import full_project
 
 WORD = "lighthouse"
 LATE_NAME = "memory_items_fts"  # the upgrade creates this after other changes
@@ -54,7 +54,7 @@ def populated(database: Database) -> Database:
     """A database with rows in every table that has a foreign key or is the target of one."""
     with database.write() as connection:
         caller = owner(connection)
-    project_id = everything.fill(database, caller, rows=40)
+    project_id = full_project.create(database, caller, rows=40)
     with database.write() as connection:
         for number in range(20):
             remember(connection, caller, project_id, f"{WORD} keeper {number}")

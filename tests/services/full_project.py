@@ -1,4 +1,4 @@
-"""A project with every field of every row filled, in three scripts: what an export must not lose."""
+"""A project with every field of every row filled, in three scripts, for tests that nothing gets lost."""
 
 from sqlalchemy import select
 
@@ -20,8 +20,8 @@ RULES = [{"kinds": ["prompt"], "maxAgeDays": 90}, {"expireWhen": ["已下架", "
 MARCH = 1_772_323_200_000
 
 
-def fill(database: Database, caller: Caller, *, rows: int, name: str = "everything") -> str:
-    """Make a project with about `rows` rows in all, and return its id."""
+def create(database: Database, caller: Caller, *, rows: int, name: str = "everything") -> str:
+    """Create a project with about `rows` rows in total, and return its id."""
     with database.write() as connection:
         project = projects.create(
             connection,
@@ -51,7 +51,7 @@ def _session(connection, caller: Caller, project_id: str, number: int) -> str:
     session, _ = sessions.start(
         connection,
         caller,
-        sessions.Start(
+        sessions.NewSession(
             project_id=project_id,
             external_session_id=f"run-{number}",
             content_session_id=f"content-{number}",
@@ -115,10 +115,12 @@ def _memory(connection, caller: Caller, project_id: str, session_id: str, number
 
 
 def _add_sources(connection, project_id: str) -> None:
-    """Give every third memory no source, every third one, and every third two."""
+    """Add no, one or two sources to the memories, in turn."""
     item = memory_items.c
     of_project = item.project_id == project_id
-    found = connection.execute(select(item.id, item.team_id, item.seq).where(of_project).order_by(item.seq)).all()
+    memories_of_project = connection.execute(
+        select(item.id, item.team_id, item.seq).where(of_project).order_by(item.seq)
+    ).all()
     rows = [
         {
             "id": new_id(),
@@ -126,21 +128,21 @@ def _add_sources(connection, project_id: str) -> None:
             "project_id": project_id,
             "memory_item_id": memory_id,
             "source_type": "import",
-            "origin": f"claude-mem:{place}",
+            "origin": f"claude-mem:{index}",
             "legacy_table": "observations",
             "legacy_id": str(seq),
             "uri": "file:///память.db",
             "metadata": {"строка": seq},
-            "created_at_epoch": MARCH + place,
+            "created_at_epoch": MARCH + index,
         }
-        for memory_id, team_id, seq in found
-        for place in range(seq % 3)
+        for memory_id, team_id, seq in memories_of_project
+        for index in range(seq % 3)
     ]
     connection.execute(memory_sources.insert(), rows)
 
 
 def _supersede(connection, project_id: str) -> None:
-    """Let every seventh memory be replaced by the newest one."""
+    """Mark every seventh memory as superseded by the newest one."""
     newest = memory_items.select().where(memory_items.c.project_id == project_id).order_by(memory_items.c.seq.desc())
     replacement = connection.execute(newest.limit(1)).first()
     assert replacement is not None

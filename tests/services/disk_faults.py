@@ -1,4 +1,4 @@
-"""Ways in which a server's data are damaged outside, and memories to damage."""
+"""Corrupts the data of a server, like a failing disk."""
 
 import os
 import sqlite3
@@ -8,8 +8,8 @@ from pathlib import Path
 PAGE_BYTES = 4096
 
 
-def a_page_of_memories(database: Path) -> None:
-    """Overwrite a page that holds rows, as a failing disk does."""
+def overwrite_page_of_memories(database: Path) -> None:
+    """Overwrite a page of the table that has a memory with the text `a memory to damage`."""
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     content = database.read_bytes()
