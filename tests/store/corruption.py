@@ -7,8 +7,14 @@ import pytest
 from tests.store.raw_writer import RawWriter
 
 WORD: Final = "lighthouse"
+_REPLACED: Final = "keeper"
 _INSERT_TRIGGER: Final = "trg_memory_items_fts_insert"
 _UPDATE_TRIGGER: Final = "trg_memory_items_fts_update"
+
+
+def sample_text(number: int) -> str:
+    """Return a text that contains WORD, and a word that `missed_changes` replaces."""
+    return f"the {WORD} {_REPLACED} number {number}"
 
 
 def dropped_trigger(raw: RawWriter) -> None:
@@ -36,7 +42,8 @@ def missed_rows(raw: RawWriter) -> None:
 def missed_changes(raw: RawWriter) -> None:
     """A row was changed word for word while the trigger was disabled, so that no count differs."""
     with raw.without_trigger(_UPDATE_TRIGGER):
-        raw.run("UPDATE memory_items SET text = replace(text, 'keeper', 'sleeper')")
+        raw.run("UPDATE memory_items SET text = replace(text, ?, 'sleeper')", _REPLACED)
+    assert raw.run("SELECT count(*) FROM memory_items WHERE text LIKE ?", "%sleeper%") != [(0,)]
 
 
 def other_tokenizer(raw: RawWriter) -> None:

@@ -16,7 +16,7 @@ Damage = Callable[[RawWriter], None]
 def library(raw: RawWriter) -> RawWriter:
     """The raw writer, after it has written some memories."""
     for number in range(5):
-        raw.insert("memory_items", team_id="a", project_id="a1", text=f"the {corruption.WORD} keeper number {number}")
+        raw.insert("memory_items", team_id="a", project_id="a1", text=corruption.sample_text(number))
     return raw
 
 

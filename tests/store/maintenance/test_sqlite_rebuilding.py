@@ -43,7 +43,7 @@ def library(raw: RawWriter, monkeypatch: pytest.MonkeyPatch) -> RawWriter:
     for dialect in (sqlite_rebuilding, postgresql):
         monkeypatch.setattr(dialect, "_SLICE_ROWS", 10)
     for number in range(ROWS):
-        raw.insert("memory_items", team_id="a", project_id="a1", text=f"the {corruption.WORD} keeper number {number}")
+        raw.insert("memory_items", team_id="a", project_id="a1", text=corruption.sample_text(number))
     return raw
 
 
