@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from sqlalchemy import Connection
 
-from app.store.fulltext import FullText, CorpusStatistics, Phrases, SearchScope, Seqs
+from app.store.fulltext import CorpusStatistics, FullText, Phrases, SearchScope, Seqs
 
 RARE_ROWS: Final = 2_000
 RARE_SHARE: Final = 0.1
