@@ -1,0 +1,1 @@
+"""The pages keep their word: what they name exists, what they show works, and what is generated is up to date."""
