@@ -58,6 +58,7 @@ PLACES_WITH_A_REASON: Final = {
     ("app/retrieval/stopwords.py", None): "the words of other people's texts",
     ("app/retrieval/intent.py", None): "the words of other people's texts",
     ("app/api/routes/search.py", "leg"): "a name on the wire",
+    ("app/retrieval/calibration.py", "leg"): "a sentence that models are calibrated on",
     ("tests/test_words.py", None): "this list",
 }
 """Files where a word (None: any) is meant, with the reason."""
