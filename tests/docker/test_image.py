@@ -11,6 +11,8 @@ from packaging.requirements import Requirement
 
 from tests.docker import FOLDER
 
+pytestmark = pytest.mark.process
+
 BIN = Path(sys.executable).parent
 ROOT = FOLDER.parent
 DOCKERFILE = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
@@ -18,10 +20,11 @@ WITHOUT_KUBERNETES = """
 import sys
 sys.modules["kubernetes"] = None
 import chromadb
-import app.cli
+from app.cli import main
+groups = [main, *main.commands.values()]
+assert [name for group in groups for name in getattr(group, "commands", {}) if group.commands[name]]  # imports all
+import app.processes.worker
 import app.vectors.chroma.child
-
-pytestmark = pytest.mark.process
 client = chromadb.PersistentClient(sys.argv[1])
 client.create_collection("memories", embedding_function=None).add(ids=["a"], embeddings=[[1.0, 0.0]])
 """
