@@ -1,4 +1,4 @@
-"""Every failure has one shape and a stable code; nothing internal ever leaves the server."""
+"""Every error has one shape and a stable code; nothing internal is ever sent."""
 
 import http.client
 import re
@@ -12,15 +12,15 @@ import pytest
 from app.store.database import Database
 from app.store.engines import postgresql
 from tests.conftest import Server, Tenant, make_tenant
+from tests.databases import Databases
 from tests.problems import code_of
 from tests.store import raw_writer
-from tests.stores import Stores
 
-NEVER = re.compile(r"Traceback|sqlite|SELECT|\.py|/tmp|site-packages|sqlalchemy", re.IGNORECASE)
+INTERNAL = re.compile(r"Traceback|sqlite|SELECT|\.py|/tmp|site-packages|sqlalchemy", re.IGNORECASE)
 
 
 def failures(team: Tenant) -> dict[tuple[int, str], httpx.Response]:
-    """Return one failure of each kind that needs no broken parts."""
+    """Return one failure of each kind that a working server can produce."""
     http, url = team.http, str(team.http.base_url)
     memory = team.post_memory(content="x").json()["memory"]["id"]
     http.post("/v1/projects", json={"name": "n", "slug": "taken"})
@@ -39,16 +39,16 @@ def failures(team: Tenant) -> dict[tuple[int, str], httpx.Response]:
     }
 
 
-def test_every_failure_has_its_code_and_the_one_shape(team: Tenant):
-    """Problem details with status, code, path of the request and request id; nothing of the inside."""
+def test_every_failure_is_problem_details_with_its_code(team: Tenant):
+    """Status, code, path of the request and request id; nothing internal."""
     for expected, reply in failures(team).items():
         assert code_of(reply) == expected
         assert reply.json()["instance"] == reply.request.url.path
-        assert NEVER.search(reply.text) is None
+        assert INTERNAL.search(reply.text) is None
 
 
-def test_unknown_routes_and_methods_say_so(team: Tenant):
-    """404 for no such route, 405 with `Allow` for no such method."""
+def test_unknown_route_is_404_and_unknown_method_is_405(team: Tenant):
+    """The 405 lists the supported methods in `Allow`."""
     assert code_of(team.http.get("/v1/nothing")) == (404, "NotFound")
     assert code_of(team.http.get("/")) == (404, "NotFound")
     wrong = team.http.delete("/v1/memories")
@@ -56,38 +56,38 @@ def test_unknown_routes_and_methods_say_so(team: Tenant):
     assert {"GET", "POST"} <= set(re.findall(r"\w+", wrong.headers["Allow"]))
 
 
-def test_a_refused_credential_says_which_scheme_is_wanted(team: Tenant):
-    """401 carries `WWW-Authenticate: Bearer`."""
+def test_401_names_the_authentication_scheme(team: Tenant):
+    """It carries `WWW-Authenticate: Bearer`."""
     reply = httpx.get(f"{team.http.base_url}/v1/memories")
 
     assert reply.headers["WWW-Authenticate"].startswith("Bearer ")
 
 
-@pytest.mark.parametrize("given", ["a", "abc-DEF_9", "x" * 64])
-def test_a_request_id_is_taken_and_echoed(team: Tenant, given: str):
-    """It is in the reply, in failures, and in the audit."""
+@pytest.mark.parametrize("request_id", ["a", "abc-DEF_9", "x" * 64])
+def test_request_id_is_accepted_and_echoed(team: Tenant, request_id: str):
+    """It is in the reply, in errors, and in the audit log."""
     reply = team.http.post(
-        "/v1/memories", json={"projectId": team.project_id, "content": "x"}, headers={"X-Request-Id": given}
+        "/v1/memories", json={"projectId": team.project_id, "content": "x"}, headers={"X-Request-Id": request_id}
     )
-    failed = team.http.get("/v1/memories/x", headers={"X-Request-Id": given})
+    failed = team.http.get("/v1/memories/x", headers={"X-Request-Id": request_id})
 
-    assert (reply.headers["X-Request-Id"], failed.json()["requestId"]) == (given, given)
+    assert (reply.headers["X-Request-Id"], failed.json()["requestId"]) == (request_id, request_id)
     entry = team.http.get("/v1/audit", params={"action": "memory.create"}).json()["audit"][0]
-    assert entry["requestId"] == given
+    assert entry["requestId"] == request_id
 
 
-@pytest.mark.parametrize("given", ["", "-a", "a b", "x" * 65, "a/b", "é", "a.b"])
-def test_a_request_id_of_another_form_is_replaced(team: Tenant, given: str):
-    """Whatever a log or a header could trip over is not taken."""
-    replies = [team.http.get("/v1/info", headers={"X-Request-Id": given.encode()}) for _ in range(2)]
+@pytest.mark.parametrize("request_id", ["", "-a", "a b", "x" * 65, "a/b", "é", "a.b"])
+def test_malformed_request_id_is_replaced(team: Tenant, request_id: str):
+    """Anything that could break a log line or a header is not accepted."""
+    replies = [team.http.get("/v1/info", headers={"X-Request-Id": request_id.encode()}) for _ in range(2)]
 
-    made = [reply.headers["X-Request-Id"] for reply in replies]
-    assert given not in made
-    assert made[0] != made[1]
+    generated = [reply.headers["X-Request-Id"] for reply in replies]
+    assert request_id not in generated
+    assert generated[0] != generated[1]
 
 
 @pytest.mark.parametrize("path", ["/v1/memories", "/v1/memories/{id}", "/v1/info", "/healthz", "/v1/memories/x", "/no"])
-def test_head_answers_as_get_does(team: Tenant, path: str):
+def test_head_matches_get(team: Tenant, path: str):
     """Same status, same headers, no body."""
     path = path.replace("{id}", team.post_memory(content="x").json()["memory"]["id"])
     got, head = team.http.get(path), team.http.head(path)
@@ -97,8 +97,8 @@ def test_head_answers_as_get_does(team: Tenant, path: str):
         assert head.headers.get(name) == got.headers.get(name)
 
 
-def test_a_connection_goes_on_after_head_and_after_failures(team: Tenant):
-    """No stray bytes follow a reply: the next one on the same connection is right."""
+def test_connection_stays_usable_after_head_and_errors(team: Tenant):
+    """No stray bytes follow a reply: the next one on the same connection is intact."""
     connection = http.client.HTTPConnection(team.http.base_url.host, team.http.base_url.port)
     headers = {"Authorization": f"Bearer {team.api_key}"}
     statuses = []
@@ -112,42 +112,42 @@ def test_a_connection_goes_on_after_head_and_after_failures(team: Tenant):
     assert statuses == [200, 404, 404, 200] * 3
 
 
-def test_every_reply_forbids_sniffing_framing_and_storing(team: Tenant):
-    """Security headers are on successes and failures."""
+def test_every_reply_forbids_sniffing_framing_and_caching(team: Tenant):
+    """Successes and errors have the security headers."""
     for path in ("/v1/info", "/v1/no"):
         headers = team.http.get(path).headers
-        wanted = ("x-content-type-options", "x-frame-options", "referrer-policy", "cache-control")
-        assert [headers.get(name) for name in wanted] == ["nosniff", "DENY", "no-referrer", "no-store"]
+        names = ("x-content-type-options", "x-frame-options", "referrer-policy", "cache-control")
+        assert [headers.get(name) for name in names] == ["nosniff", "DENY", "no-referrer", "no-store"]
 
 
-def test_a_bug_is_500_and_tells_nothing(stores: Stores, start_server: Callable[..., Server], tmp_path: Path):
-    """What was not foreseen is logged and blurred."""
+def test_bug_is_500_without_details(databases: Databases, start_server: Callable[..., Server], tmp_path: Path):
+    """An unexpected error is logged, and the reply says nothing about it."""
     server = start_server()
     team = make_tenant(server, "a")
     memory = team.post_memory(content="x").headers["Location"]
-    with closing(Database(stores.owner_url(tmp_path))) as owned, owned.write() as connection:
+    with closing(Database(databases.owner_url(tmp_path))) as owned, owned.write() as connection:
         connection.exec_driver_sql("DROP TABLE memory_sources")
 
     with closing(team.http):
         reply = team.http.get(f"{memory}/sources")
 
     assert code_of(reply) == (500, "Internal")
-    assert NEVER.search(reply.text) is None
+    assert INTERNAL.search(reply.text) is None
 
 
 LOCKING = {"sqlite": ["BEGIN IMMEDIATE"], "postgresql": ["BEGIN", "LOCK TABLE memory_items IN EXCLUSIVE MODE"]}
 
 
-def test_a_database_that_cannot_answer_is_503(
-    stores: Stores, start_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_locked_database_is_503(
+    databases: Databases, start_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """While another program keeps the write lock, writes are 503 with `Retry-After` and reads go on."""
+    """While another program holds the write lock, writes are 503 with `Retry-After`, and reads still work."""
     monkeypatch.setattr("app.store.engines.sqlite._BUSY_TIMEOUT_MS", 50)
     monkeypatch.setattr(postgresql, "_LIMITS", f"{postgresql._LIMITS}; SET lock_timeout = 2000")
     server = start_server()
     team = make_tenant(server, "a")
-    with closing(team.http), closing(raw_writer.opened(stores.owner_url(tmp_path))) as other:
-        for statement in LOCKING[stores.dialect]:
+    with closing(team.http), closing(raw_writer.connect(databases.owner_url(tmp_path))) as other:
+        for statement in LOCKING[databases.dialect]:
             other.run(statement)
         refused, read = team.post_memory(content="x"), team.http.get("/v1/memories")
         other.run("ROLLBACK")
@@ -155,13 +155,13 @@ def test_a_database_that_cannot_answer_is_503(
 
     assert (code_of(refused), read.status_code, done.status_code) == ((503, "Unavailable"), 200, 201)
     assert refused.headers["Retry-After"].isdigit()
-    assert NEVER.search(refused.text) is None
+    assert INTERNAL.search(refused.text) is None
 
 
 @pytest.mark.parametrize("verb", ["GET", "PATCH", "DELETE"])
 @pytest.mark.parametrize("noun", ["projects", "sessions", "keys"])
-def test_an_id_that_nothing_can_have_is_not_found(team: Tenant, noun: str, verb: str):
-    """NUL in a path is a name like any other: nobody's."""
+def test_id_with_nul_is_not_found(team: Tenant, noun: str, verb: str):
+    """A NUL in a path is like any other unknown id."""
     if (noun, verb) == ("sessions", "PATCH"):
         return
     body = {"json": {}} if verb == "PATCH" else {}

@@ -1,4 +1,4 @@
-"""Idempotency-Key: a repeat does nothing and answers with what its ids hold now."""
+"""Idempotency-Key: a repeated request changes nothing, and returns the current state of its ids."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +20,13 @@ def post(team: Tenant, path: str, body: Any, key: str = "k") -> httpx.Response:
 
 
 def bodies(team: Tenant) -> dict[str, Any]:
-    place = {"projectId": team.project_id}
-    event = {**place, "sourceType": "hook", "eventType": "x", "occurredAtEpoch": 1}
+    project = {"projectId": team.project_id}
+    event = {**project, "sourceType": "hook", "eventType": "x", "occurredAtEpoch": 1}
     return {
-        "/v1/memories": {**place, "content": "x"},
-        "/v1/memories/batch": [{**place, "content": "x"}, {**place, "content": "y"}],
+        "/v1/memories": {**project, "content": "x"},
+        "/v1/memories/batch": [{**project, "content": "x"}, {**project, "content": "y"}],
         "/v1/projects": {"name": "n"},
-        "/v1/sessions/start": place,
+        "/v1/sessions/start": project,
         "/v1/events": event,
         "/v1/events/batch": [event],
     }
@@ -36,8 +36,8 @@ PATHS = ["/v1/memories", "/v1/memories/batch", "/v1/projects", "/v1/sessions/sta
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_repeat_answers_the_same_and_says_so(team: Tenant, path: str):
-    """Status, body and place are those of the first reply; nothing is made a second time."""
+def test_repeat_returns_the_first_reply_and_is_marked(team: Tenant, path: str):
+    """Status, body and Location are those of the first reply; nothing is created twice."""
     first, again = (post(team, path, bodies(team)[path]) for _ in range(2))
 
     assert (first.status_code, first.headers.get("Idempotent-Replayed")) == (201, None)
@@ -46,19 +46,23 @@ def test_a_repeat_answers_the_same_and_says_so(team: Tenant, path: str):
     assert again.headers.get("Location") == first.headers.get("Location")
 
 
-def test_a_repeat_of_what_stood_already_says_so_again(team: Tenant):
-    """200 and `deduplicated`, as the first time; a repeat of what was new stays 201 and new."""
+def test_repeat_keeps_the_first_status(team: Tenant):
+    """A duplicate stays 200 and `deduplicated`; a new memory stays 201 and new."""
     body = bodies(team)["/v1/memories"]
-    made, found = post(team, "/v1/memories", body, "made"), post(team, "/v1/memories", body, "found")
-    again = [post(team, "/v1/memories", body, key) for key in ("made", "found")]
+    created = post(team, "/v1/memories", body, "created")
+    duplicate = post(team, "/v1/memories", body, "duplicate")
+    again = [post(team, "/v1/memories", body, key) for key in ("created", "duplicate")]
 
-    assert [(one.status_code, one.json()["deduplicated"]) for one in (made, found)] == [(201, False), (200, True)]
-    assert [(one.status_code, one.json()) for one in again] == [(201, made.json()), (200, found.json())]
+    assert [(one.status_code, one.json()["deduplicated"]) for one in (created, duplicate)] == [
+        (201, False),
+        (200, True),
+    ]
+    assert [(one.status_code, one.json()) for one in again] == [(201, created.json()), (200, duplicate.json())]
     assert all(one.headers["Idempotent-Replayed"] == "true" for one in again)
 
 
-def test_a_repeat_re_reads_what_stands_now(team: Tenant):
-    """A change in between shows in the repeat."""
+def test_repeat_returns_the_current_state(team: Tenant):
+    """A change made in between shows in the repeated reply."""
     memory = post(team, "/v1/memories", bodies(team)["/v1/memories"]).json()["memory"]
     team.http.patch(f"/v1/memories/{memory['id']}", json={"title": "new"})
 
@@ -68,8 +72,8 @@ def test_a_repeat_re_reads_what_stands_now(team: Tenant):
 
 
 @pytest.mark.parametrize("path", ["/v1/memories", "/v1/memories/batch"])
-def test_a_repeat_of_what_was_deleted_since_is_404(team: Tenant, path: str):
-    """Nothing comes back, and nothing is made again."""
+def test_repeat_after_a_deletion_is_404(team: Tenant, path: str):
+    """Nothing is restored, and nothing is created again."""
     made = post(team, path, bodies(team)[path]).json()
     memory = made["memory"] if "memory" in made else made["memories"][0]
     team.http.delete(f"/v1/memories/{memory['id']}")
@@ -78,8 +82,8 @@ def test_a_repeat_of_what_was_deleted_since_is_404(team: Tenant, path: str):
 
 
 @pytest.mark.parametrize(("path", "change"), [("/v1/memories", {"content": "other"}), ("/v1/events", {})])
-def test_a_key_that_was_used_for_something_else_is_refused(team: Tenant, path: str, change: dict[str, str]):
-    """Another body or another route: 409, and nothing happens."""
+def test_key_of_a_different_request_is_rejected(team: Tenant, path: str, change: dict[str, str]):
+    """A different body or route: 409, and nothing happens."""
     post(team, "/v1/memories", bodies(team)["/v1/memories"])
 
     assert code_of(post(team, path, {**bodies(team)[path], **change})) == (409, "IdempotencyMismatch")
@@ -87,8 +91,8 @@ def test_a_key_that_was_used_for_something_else_is_refused(team: Tenant, path: s
     assert team.http.get("/v1/events").json()["events"] == []
 
 
-def test_only_success_is_kept(team: Tenant):
-    """After a refusal the key is free: the corrected request goes through."""
+def test_only_success_is_remembered(team: Tenant):
+    """After an error the key is free: the corrected request succeeds."""
     refused = post(team, "/v1/memories", {"projectId": team.project_id, "content": " "})
     out_of_reach = post(team, "/v1/memories", {"projectId": "nobody's", "content": "x"})
 
@@ -97,8 +101,8 @@ def test_only_success_is_kept(team: Tenant):
     assert (refused.status_code, out_of_reach.status_code, done.status_code) == (400, 403, 201)
 
 
-def test_many_at_once_do_it_once(team: Tenant):
-    """Racing repeats end as one effect."""
+def test_concurrent_repeats_take_effect_once(team: Tenant):
+    """Racing requests create one project."""
     with ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: post(team, "/v1/projects", {"name": "raced"}), range(8)))
 
@@ -106,23 +110,23 @@ def test_many_at_once_do_it_once(team: Tenant):
     assert len(team.http.get("/v1/projects").json()["projects"]) == 2
 
 
-def test_another_key_or_another_team_is_another_request(as_team: AsTeam):
-    """Keys of different credentials have nothing to do with each other."""
+def test_another_key_or_another_team_is_a_different_request(as_team: AsTeam):
+    """The keys of different credentials are independent."""
     replies = [post(as_team(name), "/v1/projects", {"name": "n"}, key) for name, key in ("ak", "al", "bk")]
 
     assert [reply.headers.get("Idempotent-Replayed") for reply in replies] == [None] * 3
 
 
 @pytest.mark.parametrize("key", ["", "a b", "é", "x" * 256])
-def test_a_key_of_another_form_is_refused(team: Tenant, key: str):
-    """1 to 255 printable ASCII characters."""
+def test_malformed_key_is_rejected(team: Tenant, key: str):
+    """It must be 1 to 255 printable ASCII characters."""
     headers = {"Idempotency-Key": key.encode()}
 
     assert code_of(team.http.post("/v1/projects", json={"name": "n"}, headers=headers)) == (400, "ValidationError")
 
 
-def test_no_body_and_no_text_is_kept(team: Tenant, server):
-    """A record holds route, hash, status and ids only."""
+def test_record_contains_no_text(team: Tenant, server):
+    """It has the route, hash, status and ids only."""
     body = {"projectId": team.project_id, "content": "very secret lighthouse"}
     memory = post(team, "/v1/memories", body, "kept").json()["memory"]
     with server.database.read() as connection:
@@ -134,8 +138,8 @@ def test_no_body_and_no_text_is_kept(team: Tenant, server):
     assert "lighthouse" not in str(record)
 
 
-def test_a_key_is_forgotten_after_a_day(team: Tenant, server):
-    """What is older counts as never sent, and is removed in time."""
+def test_key_expires_after_a_day(team: Tenant, server):
+    """An older record is ignored, and deleted later."""
     first = post(team, "/v1/projects", {"name": "n"})
     with server.database.write() as connection:
         connection.execute(
@@ -148,13 +152,13 @@ def test_a_key_is_forgotten_after_a_day(team: Tenant, server):
     assert again.json()["project"]["id"] != first.json()["project"]["id"]
 
 
-def test_old_records_are_removed(team: Tenant, server):
-    """The hourly sweep takes what is older than a day and leaves the rest."""
+def test_expired_records_are_deleted(team: Tenant, server):
+    """The hourly task deletes records older than a day, and keeps the others."""
     post(team, "/v1/projects", {"name": "n"}, "young")
     with server.database.write() as connection:
         connection.exec_driver_sql(
             "INSERT INTO idempotency_records VALUES ('nobody', 'old', 'POST /', 'h', 201, '[]', 1)"
         )
-        removed = idempotency.forget_old(connection)
+        removed = idempotency.delete_expired(connection)
         left = connection.exec_driver_sql("SELECT count(*) FROM idempotency_records WHERE key_id = 'nobody'")
         assert (removed, left.scalar_one()) == (1, 0)

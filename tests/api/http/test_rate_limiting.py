@@ -1,4 +1,4 @@
-"""Rate limits and quotas over HTTP: by key, right across processes, off by default."""
+"""Rate limits and quotas over HTTP: per key, shared by all processes, off by default."""
 
 import time
 from collections.abc import Callable
@@ -20,8 +20,8 @@ def headers(reply: httpx.Response) -> tuple[int, int, int]:
     return limit, remaining, reset
 
 
-def away_from_the_minutes_end() -> None:
-    """A test of one minute's window must not begin when it ends."""
+def wait_for_room_in_the_minute() -> None:
+    """Sleep if the minute is about to end: a test of one window must not span two."""
     if (left := rate_limit.seconds_left_in_minute()) < 8:
         time.sleep(left)
 
@@ -29,20 +29,20 @@ def away_from_the_minutes_end() -> None:
 @pytest.fixture
 def limited(start_server: Callable[..., Server]) -> Callable[..., tuple[Server, Tenant]]:
     def start(**settings: object) -> tuple[Server, Tenant]:
-        away_from_the_minutes_end()
+        wait_for_room_in_the_minute()
         server = start_server(**settings)
         return server, make_tenant(server, "a")
 
     return start
 
 
-def test_no_limit_is_on_by_default(team: Tenant):
-    """Nor any header of one."""
+def test_limits_are_off_by_default(team: Tenant):
+    """Replies have no rate limit headers either."""
     assert "X-RateLimit-Limit" not in team.http.get("/v1/memories").headers
 
 
-def test_a_key_is_told_how_much_is_left_and_when_it_starts_anew(limited: Callable[..., tuple[Server, Tenant]]):
-    """Also with the refusal, which says when to come back."""
+def test_replies_carry_the_remaining_requests_and_the_reset_time(limited: Callable[..., tuple[Server, Tenant]]):
+    """So does the 429, which also says when to retry."""
     _, team = limited(rate_limit_per_min=3)
     with team.http as http:
         replies = [http.get("/v1/memories") for _ in range(4)]
@@ -54,15 +54,15 @@ def test_a_key_is_told_how_much_is_left_and_when_it_starts_anew(limited: Callabl
     assert 0 < headers(replies[0])[2] <= 60
 
 
-def test_limits_are_by_key(limited: Callable[..., tuple[Server, Tenant]]):
-    """One key uses up nothing of another, from the same peer."""
+def test_each_key_has_its_own_limit(limited: Callable[..., tuple[Server, Tenant]]):
+    """One key uses up nothing of another, even from the same peer."""
     server, team = limited(rate_limit_per_min=2)
     with team.http as http, client(server, make_key(server.database, team.caller)) as other:
         assert [http.get("/v1/memories").status_code for _ in range(3)] == [200, 200, 429]
         assert other.get("/v1/memories").status_code == 200
 
 
-def test_a_token_counts_as_its_key(limited: Callable[..., tuple[Server, Tenant]]):
+def test_token_counts_as_its_key(limited: Callable[..., tuple[Server, Tenant]]):
     """Otherwise tokens would multiply the limit."""
     server, team = limited(rate_limit_per_min=3)
     with team.http as http:
@@ -71,7 +71,7 @@ def test_a_token_counts_as_its_key(limited: Callable[..., tuple[Server, Tenant]]
             assert [other.get("/v1/memories").status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_refused_credentials_come_before_limits_and_limits_before_scopes(
+def test_checks_run_in_order_of_credential_rate_limit_scope(
     limited: Callable[..., tuple[Server, Tenant]],
 ):
     """401, 429, 403."""
@@ -83,8 +83,8 @@ def test_refused_credentials_come_before_limits_and_limits_before_scopes(
         assert nobody.get("/v1/memories").status_code == 401
 
 
-def test_two_processes_share_a_limit_within_the_stated_overshoot(limited: Callable[..., tuple[Server, Tenant]]):
-    """Together at most limit + processes x a tenth of it."""
+def test_two_processes_share_a_limit_within_the_documented_overshoot(limited: Callable[..., tuple[Server, Tenant]]):
+    """Together they admit at most limit + processes x a tenth of it."""
     first, team = limited(rate_limit_per_min=LIMIT)
     second, _ = limited(rate_limit_per_min=LIMIT)
     admitted = 0
@@ -97,8 +97,8 @@ def test_two_processes_share_a_limit_within_the_stated_overshoot(limited: Callab
     assert LIMIT <= admitted <= LIMIT + 2 * (LIMIT // 10)
 
 
-def test_a_restart_does_not_renew_a_limit(limited: Callable[..., tuple[Server, Tenant]]):
-    """What was used is stored."""
+def test_restart_does_not_reset_a_limit(limited: Callable[..., tuple[Server, Tenant]]):
+    """The counts are stored."""
     _, team = limited(rate_limit_per_min=LIMIT)
     with team.http as http:
         while http.get("/v1/auth/whoami").status_code == 200:
@@ -110,20 +110,20 @@ def test_a_restart_does_not_renew_a_limit(limited: Callable[..., tuple[Server, T
     assert admitted <= LIMIT // 10
 
 
-def test_a_key_over_its_quota_is_told_so(limited: Callable[..., tuple[Server, Tenant]]):
-    """402 for what costs something; who one is and why can still be asked."""
+def test_key_over_its_quota_gets_402(limited: Callable[..., tuple[Server, Tenant]]):
+    """On every route but whoami and usage, which show the caller why."""
     _, team = limited(monthly_request_cap=3)
     with team.http as http:
         statuses = [http.get("/v1/memories").status_code for _ in range(4)]
         refused = http.post("/v1/memories", json={"projectId": team.project_id, "content": "x"})
-        asked = [http.get("/v1/auth/whoami").status_code, http.get("/v1/usage").status_code]
+        exempt = [http.get("/v1/auth/whoami").status_code, http.get("/v1/usage").status_code]
 
     assert statuses == [200, 200, 200, 402]
     assert (refused.status_code, refused.json()["error"]) == (402, "QuotaExceeded")
-    assert asked == [200, 200]
+    assert exempt == [200, 200]
 
 
-def test_what_is_wrong_with_a_request_comes_before_the_quota(limited: Callable[..., tuple[Server, Tenant]]):
+def test_errors_of_the_request_come_before_the_quota(limited: Callable[..., tuple[Server, Tenant]]):
     """403 for a scope, 415 and 400 for the body."""
     server, team = limited(monthly_request_cap=1)
     with team.http as http, client(server, make_key(server.database, team.caller)) as reader:
@@ -134,8 +134,8 @@ def test_what_is_wrong_with_a_request_comes_before_the_quota(limited: Callable[.
         assert http.post("/v1/memories", json={"unknown": 1}).status_code == 400
 
 
-def test_what_is_wrong_with_its_things_comes_before_the_quota_too(limited: Callable[..., tuple[Server, Tenant]]):
-    """403 for a project, 404, 412, 409; 402 is the last, and then nothing has been done."""
+def test_errors_of_the_data_come_before_the_quota(limited: Callable[..., tuple[Server, Tenant]]):
+    """403 for a project, 404, 412, 409. 402 is the last check, and nothing has been changed then."""
     server, team = limited(monthly_request_cap=6)
     stranger = make_tenant(server, "b")
     own = {"projectId": team.project_id}
@@ -145,23 +145,23 @@ def test_what_is_wrong_with_its_things_comes_before_the_quota_too(limited: Calla
         memory = team.post_memory(content="kept").json()["memory"]["id"]
         while http.get("/v1/memories").status_code != 402:
             pass
-        address = f"/v1/memories/{memory}"
+        path = f"/v1/memories/{memory}"
         stale = {"If-Match": '"0"'}
         refused = [
             http.post("/v1/memories", json={"projectId": stranger.project_id, "content": "x"}),
             http.post("/v1/search", json={"projectId": stranger.project_id, "query": "x"}),
             http.get("/v1/memories/unknown"),
             http.patch("/v1/projects/unknown", json={"name": "x"}),
-            http.delete(address, headers=stale),
+            http.delete(path, headers=stale),
             http.post("/v1/projects", json={"name": "q", "slug": "taken"}),
-            http.patch(address, json={"content": "same"}),
+            http.patch(path, json={"content": "same"}),
         ]
         over = [
-            http.get(address),
+            http.get(path),
             http.post("/v1/search", json={**own, "query": "kept"}),
             http.post("/v1/memories", json={**own, "content": "y"}, headers={"Idempotency-Key": "k"}),
-            http.patch(address, json={"title": "changed"}),
-            http.delete(address),
+            http.patch(path, json={"title": "changed"}),
+            http.delete(path),
             http.post("/v1/memories/delete", json={**own, "kinds": ["manual"]}),
             http.delete(f"/v1/projects/{project}"),
             http.get(f"/v1/projects/{team.project_id}/export"),
@@ -177,23 +177,23 @@ def test_what_is_wrong_with_its_things_comes_before_the_quota_too(limited: Calla
         assert len(http.get("/v1/projects").json()["projects"]) == 2
 
 
-def test_a_quota_holds_for_the_month_only(limited: Callable[..., tuple[Server, Tenant]]):
-    """Counts of an earlier month are not those of this one."""
+def test_quota_starts_again_each_month(limited: Callable[..., tuple[Server, Tenant]]):
+    """Counts of an earlier month do not matter."""
     server, team = limited(monthly_request_cap=5)
     with team.http as http:
         key_id = http.get("/v1/auth/whoami").json()["keyId"]
         with server.database.write() as connection:
-            rate_limit.store(connection, [rate_limit.Counted(key_id, "2001-01", 100)])
+            rate_limit.store(connection, [rate_limit.RequestCount(key_id, "2001-01", 100)])
         assert http.get("/v1/memories").status_code == 200
 
 
 def test_limits_fail_open(limited: Callable[..., tuple[Server, Tenant]]):
-    """A database that cannot be written does not lock everybody out of reading."""
+    """A database that cannot be written does not lock clients out of reading."""
     server, team = limited(rate_limit_per_min=LIMIT)
     with team.http as http:
         http.get("/v1/memories")
         with server.database.write() as connection:
-            connection.execute(text("SELECT 1"))  # with the first statement comes the turn
+            connection.execute(text("SELECT 1"))  # the first statement acquires the write lock
             started = time.monotonic()
             statuses = {http.get("/v1/memories").status_code for _ in range(LIMIT // 5)}
             waited = time.monotonic() - started
@@ -208,7 +208,7 @@ def test_local_dev_is_not_limited(limited: Callable[..., tuple[Server, Tenant]])
     team.http.patch(f"/v1/teams/{team.team_id}", json={"slug": "default"})
     team.http.close()
     with client(server, None) as http:
-        shown = [http.get("/v1/auth/whoami") for _ in range(3)]
+        replies = [http.get("/v1/auth/whoami") for _ in range(3)]
 
-    assert [one.status_code for one in shown] == [200, 200, 200]
-    assert shown[0].json()["scopes"] == [EVERYTHING]
+    assert [one.status_code for one in replies] == [200, 200, 200]
+    assert replies[0].json()["scopes"] == [EVERYTHING]
