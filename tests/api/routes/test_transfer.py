@@ -70,7 +70,7 @@ def test_imported_memories_are_found_by_search(exported: bytes, as_team: Callabl
         (b'{"record":"header"}\n{"record":"proj', NDJSON, 400, "the file is truncated"),
         (b"[]\n", NDJSON, 400, "first line must be its header"),
         (b"{}", {"Content-Type": "application/json"}, 415, "application/x-ndjson"),
-        (b"{}", NDJSON | {"Content-Encoding": "gzip"}, 415, "must not be encoded"),
+        (b"{}", NDJSON | {"Content-Encoding": "gzip"}, 415, "must not be compressed or otherwise encoded"),
     ],
 )
 def test_an_invalid_export_is_refused(team: Tenant, content: bytes, headers: dict, status: int, detail: str):
