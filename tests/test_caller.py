@@ -18,7 +18,7 @@ def test_wildcard_of_a_team_is_not_the_servers():
 
 
 def test_missing_scope_is_named():
-    """So that whoever made the key knows what to add."""
+    """So that the person who made the key knows what to add."""
     with pytest.raises(Forbidden, match="requires the scope memories:write"):
         Caller("team", scopes=frozenset({MEMORIES_READ})).require(caller.MEMORIES_WRITE)
 

@@ -1,4 +1,4 @@
-"""`keys` and `members`: the same rules as over HTTP, for anyone who can open the database."""
+"""`keys`: the same rules as over HTTP, for anyone who can open the database."""
 
 import json
 from collections.abc import Callable
@@ -70,16 +70,3 @@ def test_an_unknown_key_fails_in_one_line(run: Run):
     for arguments in (("revoke", "nothing"), ("revoke", made["id"], "--team", "other"), ("rotate", "nothing")):
         result = run("keys", *arguments)
         assert (result.exit_code, result.output.strip()) == (1, "Error: There is no such key.")
-
-
-def test_members_are_added_listed_and_removed(run: Run):
-    """The last owner cannot be removed."""
-    added = shown(run("members", "add", "ann", "--team", "t", "--role", "owner", "--json"))
-    run("members", "add", "bob", "--team", "t")
-
-    assert {name: added[name] for name in ("userId", "role")} == {"userId": "ann", "role": "owner"}
-    listed = shown(run("members", "list", "--team", "t", "--json"))
-    assert [(member["userId"], member["role"]) for member in listed] == [("ann", "owner"), ("bob", "member")]
-    assert shown(run("members", "remove", "bob", "--team", "t", "--json")) == {"deleted": True, "userId": "bob"}
-    last = run("members", "remove", "ann", "--team", "t")
-    assert (last.exit_code, "A team needs at least one owner" in last.output) == (1, True)

@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from app.cli import main, root
-from app.cli.lazy import LazyCommands, LazyGroup
+from app.cli import main
+from app.cli.lazy import LazyGroup
 from app.version import VERSION
 from tests import ROOT
 from tests.cli import tree
@@ -185,16 +185,3 @@ def test_an_unknown_command_is_refused():
     for arguments in (["nonsense"], ["db", "nonsense"]):
         result = CliRunner().invoke(main, arguments)
         assert (result.exit_code, "No such command 'nonsense'" in result.output) == (2, True)
-
-
-def test_commands_can_be_added_and_removed():
-    """As with any group of click's."""
-    commands = LazyCommands(root.DB_COMMANDS)
-    commands["own"] = click.Command("own", help="A command.")
-
-    assert set(commands) == {*root.DB_COMMANDS, "own"}
-    assert len(commands) == len(root.DB_COMMANDS) + 1
-    assert commands.short_help("own", 50) == "A command."
-    del commands["own"], commands["copy"]
-    assert set(commands) == root.DB_COMMANDS.keys() - {"copy"}
-    assert "copy" not in commands

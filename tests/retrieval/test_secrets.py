@@ -24,7 +24,7 @@ HIDDEN = "a1B2c3D4e5F6g7H8"
     ],
 )
 def test_secret_of_a_known_form_is_masked(text: str):
-    """Wherever it stands, and whole."""
+    """Anywhere in a text, and whole."""
     assert secrets.mask(f"before {text} after").startswith(f"before {secrets.MASK}")
     assert HIDDEN not in secrets.mask(text)
 

@@ -1,7 +1,6 @@
 """Transactions: reads never wait, writers take turns, failures roll back, and outages are Unavailable."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from sqlalchemy import Connection, text
 from app.errors import Unavailable
 from app.store.database import Database
 from app.store.engines import postgresql, sqlite
-from app.store.engines.locks import FairLock
 
 COUNT = "SELECT memories FROM project_statistics WHERE project_id = 'p'"
 
@@ -106,41 +104,6 @@ def test_read_cannot_write(counter: Database):
     """A write inside read() is Unavailable."""
     with pytest.raises(Unavailable), counter.read() as connection:
         connection.exec_driver_sql("UPDATE project_statistics SET memories = 7")
-
-
-def test_fair_lock_serves_in_order_of_arrival():
-    """Even when the holder asks for it again immediately."""
-    lock, served = FairLock(), []
-    waiting = [threading.Event() for _ in range(5)]
-
-    def take(index: int) -> None:
-        waiting[index].set()
-        with lock.turn(10):
-            served.append(index)
-
-    threads = [threading.Thread(target=take, args=(index,)) for index in range(5)]
-    with lock.turn(10):
-        for index, thread in enumerate(threads):
-            thread.start()
-            waiting[index].wait()
-            while len(lock._waiting) <= index:
-                time.sleep(0.001)
-    with lock.turn(10):
-        served.append("again")
-    for thread in threads:
-        thread.join()
-
-    assert served == [0, 1, 2, 3, 4, "again"]
-
-
-def test_timeout_waiting_for_a_turn_is_unavailable_and_blocks_nobody():
-    """A thread that gives up waiting leaves the queue."""
-    lock = FairLock()
-    with lock.turn(1), pytest.raises(Unavailable), lock.turn(0.01):
-        pass
-
-    with lock.turn(0.01):
-        assert lock._held
 
 
 @pytest.mark.sqlite

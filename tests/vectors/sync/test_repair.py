@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -183,48 +182,3 @@ def test_repeated_syncs_do_not_grow_the_folder(library: Library):
         library.index.mirror.enqueue_project(library.project_id)
         library.index.mirror.drain()
     assert size() <= 1.2 * before
-
-
-def test_exact_cosines_are_those_of_the_best_document(library: Library):
-    """The approximate index and the exact comparison agree, and unknown memories are left out."""
-    question = "how many things does it tell of"
-    first, second, *_ = memory_ids(library)
-    exact = library.index.semantic_search.cosines(library.project_id, question, [first, second, "unknown"])
-    near = library.index.semantic_search.candidates([library.project_id], question, limit=10)
-    assert set(exact) == {first, second}
-    approximate = {one.memory_id: one.cosine for one in near}
-    assert np.allclose([exact[first], exact[second]], [approximate[first], approximate[second]], atol=1e-4)
-
-
-def test_there_is_one_candidate_per_memory_and_enough_of_them(library: Library):
-    """A memory with many similar facts does not crowd out the others."""
-    crowd = library.add(title="Crowd", narrative="bread", facts=[f"bread is baked, {number}" for number in range(40)])
-    library.index.mirror.drain()
-    found = library.index.semantic_search.candidates([library.project_id], "bread is baked", limit=5)
-    assert found[0].memory_id == crowd
-    assert len({candidate.memory_id for candidate in found}) == len(found) >= 5
-
-
-def test_candidates_of_several_projects_form_one_ranking(library: Library):
-    """The best comes first, whichever project it belongs to."""
-    other = library.new_project("other")
-    bread = library.add(project_id=other, title="Bakery", narrative="Sourdough bread on Saturday.")
-    library.index.mirror.drain()
-    found = library.index.semantic_search.candidates([library.project_id, other], "sourdough bread", limit=3)
-    assert (found[0].memory_id, found[0].project_id, found[0].field) == (bread, other, "narrative")
-
-
-def test_probe_runs_every_stage(library: Library):
-    """Connect, list, embed, query: each with its duration."""
-    probed = library.index.probe()
-    assert (probed.ok, probed.stage, probed.error) == (True, "done", None)
-    assert list(probed.milliseconds) == ["connect", "list", "embed", "query"]
-
-
-def test_probe_names_the_stage_that_failed(databases: Databases, tmp_path):
-    """A folder that cannot be used fails the connect stage."""
-    (tmp_path / "chroma").write_text("not a folder")
-    with opened(databases, tmp_path) as library:
-        probed = library.index.probe()
-    assert (probed.ok, probed.stage) == (False, "connect")
-    assert "cannot be used" in probed.error
