@@ -1,4 +1,4 @@
-"""What tests of memories send: every field of one, and the requests that store and change it."""
+"""Requests that store and change memories, and a memory with every field."""
 
 from typing import Any
 
@@ -24,18 +24,18 @@ FIELDS = {
 }
 
 
-def stored(team: Tenant, **fields: Any) -> dict[str, Any]:
+def store_memory(team: Tenant, **fields: Any) -> dict[str, Any]:
     """Store a memory and return it."""
     reply = team.post_memory(**fields)
     assert reply.status_code == 201, reply.text
     return dict(reply.json()["memory"])
 
 
-def begun(team: Tenant) -> str:
-    """Begin a session and return its id."""
-    asked = {"projectId": team.project_id, "contentSessionId": "s"}
-    return str(team.http.post("/v1/sessions/start", json=asked).json()["session"]["id"])
+def start_session(team: Tenant) -> str:
+    """Start a session and return its id."""
+    body = {"projectId": team.project_id, "contentSessionId": "s"}
+    return str(team.http.post("/v1/sessions/start", json=body).json()["session"]["id"])
 
 
-def patched(team: Tenant, memory: dict[str, Any], **changes: Any) -> httpx.Response:
+def patch_memory(team: Tenant, memory: dict[str, Any], **changes: Any) -> httpx.Response:
     return team.http.patch(f"/v1/memories/{memory['id']}", json=changes)

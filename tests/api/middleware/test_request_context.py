@@ -1,4 +1,4 @@
-"""The outer wall: paths, methods, media, browsers, proxies, and what costs before it is refused."""
+"""Hostile requests: paths, methods, media types, browsers, proxies, and what a rejected request may cost."""
 
 import os
 import select
@@ -15,15 +15,15 @@ from app.caller import server_owner
 from app.services.identity import credentials, keys, teams
 from app.store.database import Database
 from tests.conftest import Server, Tenant, client, make_tenant
+from tests.databases import Databases
 from tests.serving import Home, serving
-from tests.stores import Stores
 
-MORE_THAN_ONE_PEER_MAY_GUESS = 30
+MORE_GUESSES_THAN_A_PEER_MAY_MAKE = 30
 PAGE = "http://page.example"
 
 
-def raw(server: Server, request: bytes) -> bytes:
-    """Send bytes as they are and return the whole reply: clients tidy up what is tried here."""
+def send_raw(server: Server, request: bytes) -> bytes:
+    """Send bytes unchanged and return the whole reply; an HTTP client would normalize them."""
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(request)
@@ -35,7 +35,7 @@ def raw(server: Server, request: bytes) -> bytes:
 
 def status_of(server: Server, method: str, target: str, headers: str = "") -> int:
     request = f"{method} {target} HTTP/1.1\r\nHost: {server.url[7:]}\r\nConnection: close\r\n{headers}\r\n"
-    return int(raw(server, request.encode()).split(b" ", 2)[1])
+    return int(send_raw(server, request.encode()).split(b" ", 2)[1])
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "DELETE", "TRACE", "PUT"])
@@ -62,34 +62,34 @@ def status_of(server: Server, method: str, target: str, headers: str = "") -> in
         "http://localhost/v1/projects",
     ],
 )
-def test_no_spelling_of_a_path_comes_in_without_a_key(server: Server, method: str, target: str):
-    """Whether a route is public is decided by the route, never by its text."""
+def test_no_spelling_of_a_path_bypasses_authentication(server: Server, method: str, target: str):
+    """The route decides whether it is public, never the text of the path."""
     asks_about_public_files = method == "OPTIONS" and target.startswith("/docs/assets/")
     assert status_of(server, method, target) in (400, 401, 404, 405, *((204,) if asks_about_public_files else ()))
 
 
 @pytest.mark.parametrize("target", ["/healthzX", "/v1/healthX", "/v1/docsecret", "/docs/../healthz/x", "/v1/info/x"])
-def test_what_only_begins_like_a_public_path_is_no_path(server: Server, target: str):
-    """Only the exact paths are open."""
+def test_prefix_of_a_public_path_is_not_public(server: Server, target: str):
+    """Only the exact paths are public."""
     assert status_of(server, "GET", target) in (400, 401, 404)
 
 
-def test_a_project_that_is_called_like_a_public_path_is_not_public(server: Server, team: Tenant):
-    """Names decide nothing."""
+def test_project_named_like_a_public_path_is_not_public(server: Server, team: Tenant):
+    """Names of projects decide nothing."""
     team.http.post("/v1/projects", json={"name": "health", "slug": "healthz"})
 
     assert status_of(server, "GET", "/v1/projects/healthz") == 401
 
 
-def test_head_needs_a_key_like_get(server: Server, team: Tenant):
-    """And answers with its headers and without a body."""
+def test_head_requires_a_key_like_get(server: Server, team: Tenant):
+    """With one, it returns the headers without a body."""
     assert status_of(server, "HEAD", "/v1/projects") == 401
     reply = team.http.head("/v1/projects")
     assert (reply.status_code, reply.content) == (200, b"")
 
 
-def test_every_reply_has_the_security_headers(server: Server, team: Tenant):
-    """Also refusals and unknown paths."""
+def test_every_reply_has_security_headers(server: Server, team: Tenant):
+    """Also errors and unknown paths."""
     with client(server, None) as nobody:
         replies = [team.http.get("/v1/projects"), nobody.get("/v1/projects"), nobody.get("/nothing")]
 
@@ -104,16 +104,16 @@ def preflight(http: httpx.Client, origin: str) -> httpx.Response:
     return http.options("/v1/search", headers={"Origin": origin, **asked})
 
 
-def test_web_pages_are_told_nothing_by_default(server: Server, team: Tenant):
-    """No CORS header at all, neither to a preflight nor to a request."""
+def test_no_cors_headers_by_default(server: Server, team: Tenant):
+    """Neither for a preflight nor for a request."""
     with client(server, None) as nobody:
         replies = [preflight(nobody, PAGE), team.http.get("/v1/projects", headers={"Origin": PAGE})]
 
     assert [name for reply in replies for name in reply.headers if name.startswith("access-control")] == []
 
 
-def test_web_pages_that_the_operator_names_may_call(start_server: Callable[..., Server]):
-    """They and no other; the browser's own credentials are never asked for."""
+def test_configured_origins_may_call_the_api(start_server: Callable[..., Server]):
+    """No others may, and the browser's own credentials are never allowed."""
     server = start_server(cors_origins=[PAGE])
     with client(server, None) as http:
         named, other = preflight(http, PAGE), preflight(http, "http://evil.example")
@@ -127,42 +127,42 @@ def test_web_pages_that_the_operator_names_may_call(start_server: Callable[..., 
 
 
 @pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "a/b"])
-def test_a_body_that_a_web_page_could_post_is_refused(team: Tenant, media: str):
-    """A page may send text and forms to loopback without asking anybody; JSON it may not."""
+def test_media_types_that_a_web_page_may_post_are_rejected(team: Tenant, media: str):
+    """A page may post text and forms to loopback without a preflight, but not JSON."""
     body = b'{"projectId": "%s", "content": "x"}' % team.project_id.encode()
 
     assert team.http.post("/v1/memories", content=body, headers={"Content-Type": media}).status_code == 415
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip", "x"])
-def test_an_encoded_body_is_refused(team: Tenant, encoding: str):
-    """What unpacks to gigabytes is never unpacked."""
+def test_compressed_body_is_rejected(team: Tenant, encoding: str):
+    """So nothing small can be decompressed to gigabytes."""
     headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
 
     assert team.http.post("/v1/memories", content=b"{}", headers=headers).status_code == 415
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 50_000, b'{"metadata":' + b"[" * 40 + b"]" * 40 + b"}"])
-def test_deep_nesting_is_refused_before_it_costs(team: Tenant, body: bytes):
-    """400, quickly and without a stack overflow."""
+def test_deep_nesting_is_rejected_quickly(team: Tenant, body: bytes):
+    """400, without a stack overflow."""
     reply = team.http.post("/v1/memories", content=body, headers={"Content-Type": "application/json"})
 
     assert reply.status_code == 400
     assert reply.elapsed.total_seconds() < 2
 
 
-def test_a_body_that_is_announced_too_large_is_refused_unread(server: Server, team: Tenant):
-    """413 at the header, before a byte of it."""
+def test_body_announced_as_too_large_is_rejected_unread(server: Server, team: Tenant):
+    """413 after the headers, before any byte of the body."""
     request = (
         f"POST /v1/memories HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {team.api_key}\r\nConnection: close\r\n"
         "Content-Type: application/json\r\nContent-Length: 900000000\r\n\r\n"
     )
 
-    assert raw(server, request.encode()).split(b" ", 2)[1] == b"413"
+    assert send_raw(server, request.encode()).split(b" ", 2)[1] == b"413"
 
 
-def test_a_body_that_grows_too_large_is_refused_while_it_comes(start_server: Callable[..., Server]):
-    """A chunked body has no announced length; it is counted, and refused before it ends."""
+def test_chunked_body_is_rejected_once_it_is_too_large(start_server: Callable[..., Server]):
+    """It has no announced length, so it is counted, and rejected before it ends."""
     server = start_server(max_body_bytes=100_000)
     team = make_tenant(server, "a")
     team.http.close()
@@ -182,35 +182,35 @@ def test_a_body_that_grows_too_large_is_refused_while_it_comes(start_server: Cal
     assert 10 <= sent < 20
 
 
-def test_nobody_pays_for_a_body_before_he_is_known(server: Server):
-    """A stranger's body is not read: 401 comes first."""
+def test_body_without_a_credential_is_not_read(server: Server):
+    """401 comes first."""
     request = (
         "POST /v1/memories HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
         "Content-Type: application/json\r\nContent-Length: 900000000\r\n\r\n"
     )
 
-    assert raw(server, request.encode()).split(b" ", 2)[1] == b"401"
+    assert send_raw(server, request.encode()).split(b" ", 2)[1] == b"401"
 
 
-def forged_keys(stores: Stores, folder: Path) -> list[str]:
+def forge_keys(databases: Databases, folder: Path) -> list[str]:
     """Fill a database with keys; return one with a wrong secret for each of them."""
-    database = Database(stores.url(folder))
+    database = Database(databases.url(folder))
     secret_hash = credentials.hash_secret("the same for all")
-    minted = [credentials.mint() for _ in range(MORE_THAN_ONE_PEER_MAY_GUESS)]
+    minted = [credentials.mint() for _ in range(MORE_GUESSES_THAN_A_PEER_MAY_MAKE)]
     with database.write() as connection:
         owner = server_owner().within(teams.create(connection, server_owner(), name="a").id)
         for key in minted:
             keys.create(connection, owner, keys.NewKey(), key, secret_hash)
     database.close()
-    return [credentials.text_of(key) for key in minted]
+    return [credentials.format_key(key) for key in minted]
 
 
 @pytest.mark.parametrize(("proxies", "statuses"), [("127.0.0.1", {401}), ("192.0.2.99", {401, 429}), ("", {401, 429})])
-def test_forwarded_addresses_count_only_from_trusted_proxies(
-    stores: Stores, home: Home, proxies: str, statuses: set[int]
+def test_forwarded_addresses_are_trusted_only_from_known_proxies(
+    databases: Databases, home: Home, proxies: str, statuses: set[int]
 ):
-    """Otherwise whoever wants to guess on would name another address with each guess."""
-    guesses = forged_keys(stores, home.folder)
+    """Otherwise an attacker could name another address with each guess."""
+    guesses = forge_keys(databases, home.folder)
     with (
         home.serving(trusted_proxies=proxies) as started,
         httpx.Client(base_url=started.url, trust_env=False) as http,
@@ -223,8 +223,8 @@ def test_forwarded_addresses_count_only_from_trusted_proxies(
     assert {reply.status_code for reply in replies} == statuses
 
 
-def test_local_dev_behind_a_trusted_proxy_lets_nobody_in(home: Home):
-    """The proxy is on this machine, its clients are not."""
+def test_local_dev_rejects_requests_that_a_proxy_forwarded(home: Home):
+    """The proxy is on this machine, but its clients are not."""
     local = {"auth_mode": "local-dev", "allow_local_dev_bypass": "1", "trusted_proxies": "127.0.0.1"}
     with home.serving(**local) as started:
         own = httpx.get(f"{started.url}/v1/projects", trust_env=False)
@@ -240,8 +240,8 @@ SECRETS = {
 }
 
 
-def test_no_reply_holds_a_secret_of_the_settings(start_server: Callable[..., Server]):
-    """Neither what describes the server nor what refuses a request."""
+def test_no_reply_contains_a_secret_from_the_settings(start_server: Callable[..., Server]):
+    """Neither the replies that describe the server nor its errors."""
     server = start_server(**SECRETS)
     team = make_tenant(server, "a")
     with team.http as http, client(server, None) as nobody:
@@ -257,8 +257,8 @@ def test_no_reply_holds_a_secret_of_the_settings(start_server: Callable[..., Ser
 
 
 @pytest.mark.parametrize("secret", ["short", " " * 40, "change-me-change-me-change-me-change-me", "a" * 40])
-def test_a_weak_signing_secret_refuses_to_start(tmp_path: Path, secret: str):
-    """Too short, blank, or out of somebody's documentation: one line, without the value."""
+def test_weak_signing_secret_prevents_the_start(tmp_path: Path, secret: str):
+    """Too short, blank, or copied from documentation: one line, without the value."""
     environment = {**os.environ, "CMEM_DATA_DIR": str(tmp_path), "CMEM_JWT_SECRET": secret, "CMEM_VECTORS": "off"}
     command = [sys.executable, "-m", "app", "serve", "--port", "0"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
@@ -269,15 +269,15 @@ def test_a_weak_signing_secret_refuses_to_start(tmp_path: Path, secret: str):
     assert "Traceback" not in ended.stderr
 
 
-def test_an_empty_signing_secret_is_one_that_was_not_set(tmp_path: Path):
-    """It is made, and never the empty text."""
+def test_empty_signing_secret_counts_as_unset(tmp_path: Path):
+    """A secret is generated; the empty text is never used."""
     with serving(tmp_path, jwt_secret=""):
         pass
     assert len((tmp_path / "jwt-secret").read_text()) >= 32
 
 
-def test_a_damaged_signing_secret_refuses_to_start(tmp_path: Path):
-    """In one line that says what to do."""
+def test_corrupt_signing_secret_prevents_the_start(tmp_path: Path):
+    """One line names the file."""
     (tmp_path / "jwt-secret").write_text("")
     environment = {**os.environ, "CMEM_DATA_DIR": str(tmp_path), "CMEM_VECTORS": "off"}
     command = [sys.executable, "-m", "app", "serve", "--port", "0"]
@@ -289,6 +289,6 @@ def test_a_damaged_signing_secret_refuses_to_start(tmp_path: Path):
 
 
 @pytest.mark.parametrize("path", ["/v1/memories/a%00b", "/v1/projects/%00/stats", "/v1/teams/%00/members"])
-def test_a_nul_in_the_path_names_nothing(team: Tenant, path: str):
-    """Whatever keeps the rows: no id has one."""
+def test_nul_in_the_path_is_404(team: Tenant, path: str):
+    """In either database: no id contains one."""
     assert team.http.get(path).status_code == 404

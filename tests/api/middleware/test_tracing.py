@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans reach a collector that speaks OTLP over HTTP, and hold nothing that is anybody's."""
+"""OpenTelemetry: spans reach an OTLP collector over HTTP, and contain no user data."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ GRACE_SECONDS = 10
 
 @dataclass
 class Collector:
-    """Takes what is posted to it, as it is."""
+    """Records what is posted to it."""
 
     url: str
     posts: list[tuple[str, bytes]] = field(default_factory=list)
@@ -71,8 +71,8 @@ def collector() -> Iterator[Collector]:
     listening.server_close()
 
 
-def ask(server: Started, **headers: str) -> str:
-    """Write and search for the marker, miss a route and a memory; return the key."""
+def send_requests(server: Started, **headers: str) -> str:
+    """Store and search for the marker, request an unknown route and an unknown memory; return the key."""
     key = server.exported["KEY"]
     with httpx.Client(
         base_url=server.url, headers={"Authorization": f"Bearer {key}", **headers}, trust_env=False, timeout=30
@@ -93,10 +93,10 @@ def stop(server: Started) -> float:
     return time.monotonic() - began
 
 
-def test_each_request_is_a_span_by_route_and_status(tmp_path: Path, collector: Collector):
-    """Under the name that OTEL_SERVICE_NAME gives, in the trace of the client; stopping sends what waits."""
+def test_each_request_is_a_span_with_route_and_status(tmp_path: Path, collector: Collector):
+    """Under the name in OTEL_SERVICE_NAME, in the client's trace; pending spans are sent on shutdown."""
     with serving(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_SERVICE_NAME="ours") as server:
-        ask(server, traceparent=f"00-{TRACE}-b7ad6b7169203331-01")
+        send_requests(server, traceparent=f"00-{TRACE}-b7ad6b7169203331-01")
         stop(server)
 
     found = {
@@ -115,11 +115,11 @@ def test_each_request_is_a_span_by_route_and_status(tmp_path: Path, collector: C
     assert {resource["service.name"] for resource in collector.resources()} == {"ours"}
 
 
-def test_no_text_no_question_and_no_key_is_in_a_span(tmp_path: Path, collector: Collector):
-    """Whatever is sent to the collector, byte for byte; the address for spans alone is taken as it is."""
-    address = f"{collector.url}/spans"
-    with serving(tmp_path, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=address) as server:
-        key = ask(server)
+def test_spans_contain_no_text_query_or_key(tmp_path: Path, collector: Collector):
+    """Checked byte for byte; the URL for spans only is used unchanged."""
+    url = f"{collector.url}/spans"
+    with serving(tmp_path, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=url) as server:
+        key = send_requests(server)
         stop(server)
 
     sent = b"".join(body for _, body in collector.posts)
@@ -130,25 +130,25 @@ def test_no_text_no_question_and_no_key_is_in_a_span(tmp_path: Path, collector: 
 
 
 @pytest.mark.parametrize("off", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
-def test_the_usual_switches_turn_it_off(tmp_path: Path, collector: Collector, off: dict[str, str]):
-    """Also where an address is set for all programs of a machine."""
+def test_standard_switches_turn_tracing_off(tmp_path: Path, collector: Collector, off: dict[str, str]):
+    """Also where a collector is configured for all programs of a machine."""
     with serving(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **off) as server:
-        ask(server)
+        send_requests(server)
         stop(server)
 
     assert collector.posts == []
 
 
-def test_a_collector_that_is_gone_costs_no_request_and_no_time_at_the_end(tmp_path: Path):
-    """Spans are lost then, and nothing else."""
+def test_missing_collector_affects_neither_requests_nor_shutdown(tmp_path: Path):
+    """Only the spans are lost."""
     with serving(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9") as server:
-        ask(server)
+        send_requests(server)
 
         assert stop(server) < GRACE_SECONDS
 
 
-def test_without_the_extra_a_line_says_so(monkeypatch: pytest.MonkeyPatch, logged: list):
-    """The server starts all the same."""
+def test_missing_extra_is_logged(monkeypatch: pytest.MonkeyPatch, logged: list):
+    """The server starts anyway."""
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto", None)
     monkeypatch.delitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", raising=False)
 
@@ -168,10 +168,10 @@ def test_without_the_extra_a_line_says_so(monkeypatch: pytest.MonkeyPatch, logge
         ),
     ],
 )
-def test_the_address_follows_the_specification(
+def test_url_follows_the_specification(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], url: str
 ):
-    """A base gets the path of spans, an address of their own is taken as it is."""
+    """The path for spans is appended to a base URL; a URL for spans only is used unchanged."""
     monkeypatch.chdir(tmp_path)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -179,8 +179,8 @@ def test_the_address_follows_the_specification(
     assert Telemetry().spans_url == url
 
 
-def test_a_server_without_spans_does_not_load_what_makes_them():
-    """It would cost memory and a slower start."""
+def test_opentelemetry_is_not_imported_without_tracing():
+    """It would cost memory and start-up time."""
     code = "import sys, app.main; print(any(name.startswith('opentelemetry') for name in sys.modules))"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

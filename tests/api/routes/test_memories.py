@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from tests.api.saving import FIELDS, begun, patched, stored
+from tests.api.saving import FIELDS, patch_memory, start_session, store_memory
 from tests.conftest import Server, Tenant
 from tests.problems import code_of
 
@@ -18,14 +18,14 @@ AsTeam = Callable[[str], Tenant]
 
 def test_a_memory_that_was_written_can_be_read(team: Tenant):
     """A GET returns what a POST acknowledged."""
-    memory = stored(team, title="T", narrative="hello")
+    memory = store_memory(team, title="T", narrative="hello")
 
     assert team.http.get(f"/v1/memories/{memory['id']}").json() == {"memory": memory}
 
 
 def test_every_field_comes_back_as_it_was_sent(team: Tenant):
     """Nothing in a memory is lost, renamed or converted."""
-    memory = stored(team, **FIELDS)
+    memory = store_memory(team, **FIELDS)
 
     assert {name: memory[name] for name in FIELDS} == FIELDS
 
@@ -36,7 +36,7 @@ def test_a_memory_has_the_documented_keys_and_no_others(team: Tenant):
         concepts filesRead filesModified metadata platformSource pinned supersededBy contentHash createdAtEpoch
         updatedAtEpoch content teamId"""
 
-    assert set(stored(team, content="x")) == set(documented.split())
+    assert set(store_memory(team, content="x")) == set(documented.split())
 
 
 def test_the_location_header_leads_to_the_new_memory(team: Tenant):
@@ -48,7 +48,7 @@ def test_the_location_header_leads_to_the_new_memory(team: Tenant):
 
 def test_content_is_an_alias_of_narrative(team: Tenant):
     """What is sent as `content` is stored as `narrative`."""
-    assert stored(team, content="hello")["narrative"] == "hello"
+    assert store_memory(team, content="hello")["narrative"] == "hello"
 
 
 def test_different_content_and_narrative_are_refused(team: Tenant):
@@ -70,12 +70,12 @@ def test_different_content_and_narrative_are_refused(team: Tenant):
 )
 def test_content_is_the_first_text_that_is_not_empty(team: Tenant, fields: dict[str, Any], content: str | None):
     """In replies `content` is narrative, else text, else title."""
-    assert stored(team, **fields)["content"] == content
+    assert store_memory(team, **fields)["content"] == content
 
 
 def test_the_type_defaults_to_the_kind(team: Tenant):
     """A memory without a type takes its kind."""
-    assert stored(team, content="x", kind="summary")["type"] == "summary"
+    assert store_memory(team, content="x", kind="summary")["type"] == "summary"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_each_searchable_field_is_enough(team: Tenant, name: str):
 )
 def test_platform_names_are_normalised(team: Tenant, sent: str | None, kept: str):
     """Known families have one name; others are trimmed and lower-cased, with hyphens for spaces."""
-    assert stored(team, content="x", platformSource=sent)["platformSource"] == kept
+    assert store_memory(team, content="x", platformSource=sent)["platformSource"] == kept
 
 
 def test_the_same_content_again_returns_the_existing_memory(team: Tenant):
@@ -172,7 +172,7 @@ def test_the_same_content_in_another_project_or_session_is_another_memory(team: 
 
 def test_a_deleted_memory_is_gone_from_every_route_and_can_be_stored_again(team: Tenant):
     """After the reply to a DELETE no route returns it, and the same content makes a new one."""
-    memory = stored(team, content="lighthouse")
+    memory = store_memory(team, content="lighthouse")
     path = f"/v1/memories/{memory['id']}"
 
     deleted = team.http.delete(path)
@@ -188,7 +188,7 @@ def test_a_deleted_memory_is_gone_from_every_route_and_can_be_stored_again(team:
     assert team.http.get("/v1/memories").json()["memories"] == []
     found = team.http.post("/v1/search", json={"projectId": team.project_id, "query": "lighthouse"})
     assert found.json()["memories"] == []
-    assert stored(team, content="lighthouse")["id"] != memory["id"]
+    assert store_memory(team, content="lighthouse")["id"] != memory["id"]
 
 
 def test_the_same_memory_posted_many_times_at_once_is_stored_once(team: Tenant):
@@ -202,7 +202,7 @@ def test_the_same_memory_posted_many_times_at_once_is_stored_once(team: Tenant):
 
 def test_concurrent_memories_of_one_session_all_get_their_context_text(team: Tenant, server: Server):
     """As if they had been stored one after the other."""
-    session_id = begun(team)
+    session_id = start_session(team)
     with ThreadPoolExecutor(8) as clients:
         sent = clients.map(
             lambda number: team.post_memory(
@@ -236,8 +236,8 @@ def test_references_to_other_projects_look_missing(as_team: AsTeam, name: str):
 
     assert [code_of(reply) for reply in replies] == [(404, "NotFound")] * len(wrong)
     assert len({reply.json()["detail"] for reply in replies}) == 1
-    memory = stored(team, content="z")
-    assert [code_of(patched(team, memory, **{name: value}))[0] for value in wrong] == [404] * len(wrong)
+    memory = store_memory(team, content="z")
+    assert [code_of(patch_memory(team, memory, **{name: value}))[0] for value in wrong] == [404] * len(wrong)
 
 
 def test_a_project_out_of_reach_is_403_whether_it_exists_or_not(as_team: AsTeam):
@@ -252,7 +252,7 @@ def test_a_project_out_of_reach_is_403_whether_it_exists_or_not(as_team: AsTeam)
 @pytest.mark.parametrize("suffix", ["", "/sources"])
 def test_a_foreign_memory_looks_missing(as_team: AsTeam, suffix: str):
     """Another team's memory answers every method exactly like an unknown id."""
-    foreign = stored(as_team("b"), content="x")["id"]
+    foreign = store_memory(as_team("b"), content="x")["id"]
     http = as_team("a").http
 
     def seen(memory_id: str) -> list[Any]:
@@ -274,7 +274,7 @@ def test_an_id_of_an_unusual_form_is_unknown(team: Tenant, memory_id: str):
 
 def test_ids_are_uuids_of_version_7(team: Tenant):
     """Lower case, generated by the server, in order of creation."""
-    ids = [stored(team, content=str(number))["id"] for number in range(3)]
+    ids = [store_memory(team, content=str(number))["id"] for number in range(3)]
 
     assert ids == sorted(ids)
     assert all(each[14] == "7" and each == each.lower() and len(each) == 36 for each in ids)
@@ -282,14 +282,14 @@ def test_ids_are_uuids_of_version_7(team: Tenant):
 
 def test_a_memory_stored_over_the_api_has_no_sources(team: Tenant):
     """Only imports and conversations have sources."""
-    memory = stored(team, content="x")
+    memory = store_memory(team, content="x")
 
     assert team.http.get(f"/v1/memories/{memory['id']}/sources").json() == {"sources": []}
 
 
 def test_damaged_json_in_a_row_degrades_to_an_empty_value(team: Tenant, server):
     """One damaged row breaks neither its own reply nor a list."""
-    memory = stored(team, **FIELDS)
+    memory = store_memory(team, **FIELDS)
     with server.database.write() as connection:
         connection.execute(
             text("UPDATE memory_items SET metadata = '{broken', files_read = '7', concepts = '' WHERE id = :id"),
