@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import structlog
 from litestar import Litestar
 
@@ -86,7 +85,6 @@ def create_app(settings: Settings, worker: WorkerContext | None = None, telemetr
         database,
         thread_pools,
         index=index,
-        openapi_json=msgspec.json.encode(document.document(app)),
         metrics_dir=worker.metrics_dir if worker else None,
     )
     traced = tracer.trace_requests(app.asgi_handler) if tracer else app.asgi_handler
@@ -158,7 +156,6 @@ def _create_app_state(
     thread_pools: ThreadPools,
     *,
     index: Index | None,
-    openapi_json: bytes,
     metrics_dir: Path | None,
 ) -> AppState:
     rate_limiter, monthly_quota = _create_limits(settings)
@@ -182,7 +179,6 @@ def _create_app_state(
         audit_reads=settings.audit_reads,
         token_ttl_seconds=settings.jwt_ttl_seconds,
         schema_version=migrations.head(),
-        openapi_json=openapi_json,
         vectors=index,
         chunker=_create_chunker(settings),
         metrics_dir=metrics_dir,

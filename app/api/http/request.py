@@ -41,7 +41,6 @@ class AppState:
     audit_reads: bool
     token_ttl_seconds: int
     schema_version: str
-    openapi_json: bytes
     vectors: Index | None
     chunker: Chunker | None
     metrics_dir: Path | None

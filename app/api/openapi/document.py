@@ -4,8 +4,10 @@ Litestar knows the routes and msgspec the bodies; the errors of a route are deri
 """
 
 import base64
+import functools
 import hashlib
 import re
+import threading
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any, Final
@@ -235,10 +237,19 @@ _ONLY_THIS_HOST: Final = (
 )
 
 
-@get("/openapi.json", operation_id="getOpenapi", public=True, include_in_schema=False)
-async def get_openapi(request: ApiRequest) -> Response[bytes]:
-    """Return the OpenAPI document."""
-    return Response(request.app_state.openapi_json, media_type=MediaType.JSON)
+_generating: Final = threading.Lock()
+
+
+@get("/openapi.json", operation_id="getOpenapi", public=True, include_in_schema=False, sync_to_thread=True)
+def get_openapi(request: ApiRequest) -> Response[bytes]:
+    """Return the OpenAPI document. It takes 0.2 s to generate, so that is done once, when it is first requested."""
+    with _generating:
+        return Response(_encoded(request.app), media_type=MediaType.JSON)
+
+
+@functools.lru_cache(maxsize=1)
+def _encoded(app: Litestar) -> bytes:
+    return msgspec.json.encode(document(app))
 
 
 @get("/docs", operation_id="getDocs", public=True, include_in_schema=False)
