@@ -106,6 +106,6 @@ def _started(process: subprocess.Popen[bytes], output: IO[bytes]) -> Started:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz", trust_env=False, timeout=5).status_code == 200
+        return httpx.get(f"{url}/healthz", trust_env=False, verify=False, timeout=5).status_code == 200
     except httpx.TransportError:
         return False
