@@ -1,4 +1,4 @@
-"""The layout as a test: how long files and functions are, how full a folder is, and what has a test of its own."""
+"""The layout as a test: how long files and functions are, how full a folder is, and which names are taken."""
 
 import ast
 import statistics
@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests import ROOT
-from tests.modules import APP, MODULES
+from tests.modules import MODULES
 
 LONGEST_FILE_LINES = 400
 LONGEST_FUNCTION_LINES = 60
@@ -67,8 +67,3 @@ def test_a_class_name_is_defined_once():
                 places[node.name].append(module.name)
 
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
-
-
-def _twin(path: Path) -> Path:
-    relative = path.relative_to(APP)
-    return ROOT / "tests" / relative.with_name(f"test_{relative.name}")
