@@ -1,4 +1,4 @@
-"""What every failure looks like (RFC 9457)."""
+"""The shape of every error: RFC 9457 problem details."""
 
 import httpx
 
@@ -6,7 +6,7 @@ KEYS = {"type", "title", "status", "detail", "instance", "error", "message", "is
 
 
 def code_of(reply: httpx.Response) -> tuple[int, str]:
-    """Return status and code of a failure, after a look at its form."""
+    """Return the status and code of an error, after checking its shape."""
     assert reply.headers["content-type"] == "application/problem+json", reply.text
     body = reply.json()
     assert body.keys() == KEYS

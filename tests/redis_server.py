@@ -1,4 +1,4 @@
-"""A Redis server as the system has it, in a process of its own on loopback, which keeps nothing."""
+"""Runs the installed Redis or Valkey server on loopback, without persistence."""
 
 import shutil
 import socket

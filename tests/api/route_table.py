@@ -1,6 +1,6 @@
-"""Every route in one table: which scope it needs and whose things it names. The matrix and the stranger are made of it.
+"""Every route in one table: the scope it requires, and how it names resources. For the matrix and isolation tests.
 
-A new route gets a row here; without one, tests/api/test_matrix.py fails and says so.
+A new route needs a row here: without one, tests/api/test_route_matrix.py fails.
 """
 
 import json
@@ -27,8 +27,8 @@ PUBLIC = "public"
 
 
 @dataclass(frozen=True)
-class Things:
-    """Ids of one thing of each kind, all of one team and of one project of it."""
+class ResourceIds:
+    """Ids of one resource of each kind, all in one project of one team."""
 
     team: str
     project: str
@@ -53,20 +53,21 @@ class Things:
         }
 
 
-def nobodys() -> Things:
+def unknown_ids() -> ResourceIds:
     """Return ids that nothing has."""
-    return Things(*[str(uuid.uuid4()) for _ in Things.__dataclass_fields__])
+    return ResourceIds(*[str(uuid.uuid4()) for _ in ResourceIds.__dataclass_fields__])
 
 
-Body = Callable[[Things], Any]
+Body = Callable[[ResourceIds], Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A route: the scope it needs, what of somebody's it names, and a request that succeeds for whoever may.
+    """A route: the scope it requires, how it names resources, and a request that succeeds for a caller with the scope.
 
-    `names`: "id" in the path or as a reference, which reads 404 from outside; "project" as an argument, which reads
-    403 from outside; None when everybody gets his own. `success` is the status where it is not the contract's.
+    `names`: "id" in the path or as a reference, which is 404 for another team; "project" as an argument, which is 403
+    for another team; None when every caller gets its own data. `success` is the status, unless it is the documented
+    one.
     """
 
     scope: str
@@ -77,33 +78,33 @@ class Row:
     success: int | None = None
 
 
-def memory(things: Things) -> dict[str, Any]:
-    return {"projectId": things.project, "content": f"a memory of {uuid.uuid4()}"}
+def memory(ids: ResourceIds) -> dict[str, Any]:
+    return {"projectId": ids.project, "content": f"a memory of {uuid.uuid4()}"}
 
 
-def event(things: Things) -> dict[str, Any]:
-    return {"projectId": things.project, "sourceType": "hook", "eventType": str(uuid.uuid4()), "occurredAtEpoch": 1}
+def event(ids: ResourceIds) -> dict[str, Any]:
+    return {"projectId": ids.project, "sourceType": "hook", "eventType": str(uuid.uuid4()), "occurredAtEpoch": 1}
 
 
-def conversation(things: Things) -> dict[str, Any]:
-    said = {"role": "user", "content": f"What is {uuid.uuid4()}?"}
-    return {"projectId": things.project, "sessionId": things.session, "messages": [said]}
+def conversation(ids: ResourceIds) -> dict[str, Any]:
+    message = {"role": "user", "content": f"What is {uuid.uuid4()}?"}
+    return {"projectId": ids.project, "sessionId": ids.session, "messages": [message]}
 
 
-def of_project(things: Things) -> dict[str, Any]:
-    return {"projectId": things.project}
+def of_project(ids: ResourceIds) -> dict[str, Any]:
+    return {"projectId": ids.project}
 
 
-def asked(things: Things) -> dict[str, Any]:
-    return {"projectId": things.project, "query": "gateway"}
+def search_query(ids: ResourceIds) -> dict[str, Any]:
+    return {"projectId": ids.project, "query": "gateway"}
 
 
-def repair(things: Things) -> dict[str, Any]:
-    return {"projectId": things.project, "dryRun": True}
+def repair(ids: ResourceIds) -> dict[str, Any]:
+    return {"projectId": ids.project, "dryRun": True}
 
 
 VECTORS_ARE_OFF = 409
-THE_FILE_ENDS_EARLY = 400
+IMPORT_IS_EMPTY = 400
 
 TABLE: dict[str, Row] = {
     "getHealth": Row(PUBLIC),
@@ -138,32 +139,32 @@ TABLE: dict[str, Row] = {
     "deleteProject": Row(ADMIN, "id"),
     "purgeProjectMemory": Row(ADMIN, "id"),
     "exportProject": Row(ADMIN, "id"),
-    "importProject": Row(ADMIN, "id", content=(b"", "application/x-ndjson"), success=THE_FILE_ENDS_EARLY),
+    "importProject": Row(ADMIN, "id", content=(b"", "application/x-ndjson"), success=IMPORT_IS_EMPTY),
     "getRetention": Row(ADMIN, "id"),
     "setRetention": Row(ADMIN, "id", body=lambda _: {"rules": [{"maxAgeDays": 90}]}),
-    "startSession": Row(WRITE, "project", body=lambda t: {**of_project(t), "externalSessionId": str(uuid.uuid4())}),
+    "startSession": Row(WRITE, "project", body=lambda ids: {**of_project(ids), "externalSessionId": str(uuid.uuid4())}),
     "listSessions": Row(READ, "project", query=of_project),
     "getSession": Row(READ, "id"),
     "endSession": Row(WRITE, "id", body=lambda _: {}),
     "erasePerson": Row(ADMIN, body=lambda _: {"actor": str(uuid.uuid4())}),
     "deleteSession": Row(ADMIN, "id"),
     "createEvent": Row(WRITE, "project", body=event),
-    "createEvents": Row(WRITE, "project", body=lambda t: [event(t)]),
+    "createEvents": Row(WRITE, "project", body=lambda ids: [event(ids)]),
     "listEvents": Row(READ, "project", query=of_project),
     "getEvent": Row(READ, "id"),
     "createMemory": Row(WRITE, "project", body=memory),
-    "createMemories": Row(WRITE, "project", body=lambda t: [memory(t)]),
+    "createMemories": Row(WRITE, "project", body=lambda ids: [memory(ids)]),
     "listMemories": Row(READ, "project", query=of_project),
-    "listMemoriesByFile": Row(READ, "project", query=lambda t: {**of_project(t), "path": "a.py"}),
+    "listMemoriesByFile": Row(READ, "project", query=lambda ids: {**of_project(ids), "path": "a.py"}),
     "getMemory": Row(READ, "id"),
     "updateMemory": Row(WRITE, "id", body=lambda _: {"title": str(uuid.uuid4())}),
     "deleteMemory": Row(WRITE, "id"),
-    "deleteMemories": Row(ADMIN, "project", body=lambda t: {**of_project(t), "kinds": ["summary"]}),
+    "deleteMemories": Row(ADMIN, "project", body=lambda ids: {**of_project(ids), "kinds": ["summary"]}),
     "listMemorySources": Row(READ, "id"),
     "createConversation": Row(WRITE, "project", body=conversation),
-    "searchMemories": Row(READ, "project", body=asked),
-    "getContext": Row(READ, "project", body=asked),
-    "getTimeline": Row(READ, "project", query=lambda t: {**of_project(t), "anchor": "1"}),
+    "searchMemories": Row(READ, "project", body=search_query),
+    "getContext": Row(READ, "project", body=search_query),
+    "getTimeline": Row(READ, "project", query=lambda ids: {**of_project(ids), "anchor": "1"}),
     "listRelatedMemories": Row(READ, "id"),
     "listAudit": Row(AUDIT, "project", query=of_project),
     "getUsage": Row(AUDIT),
@@ -177,7 +178,7 @@ TABLE: dict[str, Row] = {
 
 @dataclass(frozen=True)
 class Route:
-    """A route of the contract with its row."""
+    """An operation of the OpenAPI document, with its row."""
 
     operation_id: str
     method: str
@@ -185,21 +186,21 @@ class Route:
     success: int
     row: Row = field(repr=False)
 
-    def send(self, http: httpx.Client, things: Things, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        """Send the row's request about some things."""
+    def send(self, http: httpx.Client, ids: ResourceIds, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        """Send the request of the row, about these resources."""
         sent: dict[str, Any] = {"headers": dict(headers or {})}
         if self.row.content is not None:
             sent["content"] = self.row.content[0]
             sent["headers"]["Content-Type"] = self.row.content[1]
         elif self.row.body is not None:
-            sent["json"] = self.row.body(things)
+            sent["json"] = self.row.body(ids)
         if self.row.query is not None:
-            sent["params"] = self.row.query(things)
-        return http.request(self.method, self.path.format(**things.in_path), **sent)
+            sent["params"] = self.row.query(ids)
+        return http.request(self.method, self.path.format(**ids.in_path), **sent)
 
 
-def contracted() -> dict[str, tuple[str, str, int]]:
-    """Return method, path and success of every operation of the committed contract."""
+def operations() -> dict[str, tuple[str, str, int]]:
+    """Return method, path and success status of every operation in the committed OpenAPI document."""
     document = json.loads((ROOT / openapi.PATH).read_text(encoding="utf-8"))
     return {
         operation["operationId"]: (
@@ -213,10 +214,10 @@ def contracted() -> dict[str, tuple[str, str, int]]:
 
 
 def routes() -> list[Route]:
-    """Return every route of the contract that has a row."""
-    found = contracted()
+    """Return every operation that has a row in the table."""
+    documented = operations()
     return [
         Route(name, method, path, TABLE[name].success or success, TABLE[name])
-        for name, (method, path, success) in found.items()
+        for name, (method, path, success) in documented.items()
         if name in TABLE
     ]

@@ -1,4 +1,4 @@
-"""What a server does by itself once a day, with an index in its folder."""
+"""Daily maintenance of a server with an embedded vector index."""
 
 import sqlite3
 import time
@@ -25,8 +25,8 @@ def backlog(team: Tenant) -> list[int]:
     return [one["pending"] for one in team.http.get("/v1/vectors/status").json()["projects"]]
 
 
-def noted_by_chroma(folder: Path) -> list[str]:
-    """What Chroma itself has noted of its maintenance."""
+def chroma_maintenance_log(folder: Path) -> list[str]:
+    """Return Chroma's own log of its maintenance."""
     with closing(sqlite3.connect(folder / "chroma" / "chroma.sqlite3")) as connection:
         return [operation for (operation,) in connection.execute("SELECT operation FROM maintenance_log")]
 
@@ -38,10 +38,10 @@ def vacuums(server: Server) -> list[str]:
 
 
 @pytest.mark.timeout(180)
-def test_the_index_is_vacuumed_once_a_day(
+def test_index_is_vacuumed_once_a_day(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """While searches go on by words, and by meaning again afterwards; a day is run once."""
+    """Meanwhile searches match words only, and meaning again afterwards."""
     monkeypatch.setattr(main, "DAILY_CHECK_INTERVAL_SECONDS", 0.2)
     server = start_server(vectors="embedded")
     team = make_tenant(server, "a")
@@ -51,17 +51,17 @@ def test_the_index_is_vacuumed_once_a_day(
         for memory_id in ids[1:]:
             http.delete(f"/v1/memories/{memory_id}").raise_for_status()
         wait_for(lambda: backlog(team) == [0])
-        assert noted_by_chroma(tmp_path) == []
+        assert chroma_maintenance_log(tmp_path) == []
 
         with server.database.write() as connection:
             connection.exec_driver_sql("UPDATE teams SET created_at_epoch = created_at_epoch - 2 * 86400000")
-        asked = {"projectId": team.project_id, "query": "bread"}
+        query = {"projectId": team.project_id, "query": "bread"}
         while vacuums(server) != ["done"]:
-            found = http.post("/v1/search", json=asked)
-            assert (found.status_code, [one["id"] for one in found.json()["memories"]]) == (200, ids[:1])
+            reply = http.post("/v1/search", json=query)
+            assert (reply.status_code, [one["id"] for one in reply.json()["memories"]]) == (200, ids[:1])
             time.sleep(0.1)
 
-        assert noted_by_chroma(tmp_path) == ["vacuum"]
-        wait_for(lambda: http.post("/v1/search", json=asked).json()["search"]["degraded"] is False)
+        assert chroma_maintenance_log(tmp_path) == ["vacuum"]
+        wait_for(lambda: http.post("/v1/search", json=query).json()["search"]["degraded"] is False)
         time.sleep(1)
         assert vacuums(server) == ["done"]

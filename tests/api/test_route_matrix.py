@@ -26,16 +26,16 @@ from tests.api.route_table import (
     SERVER,
     TABLE,
     WRITE,
+    ResourceIds,
     Route,
-    Things,
-    contracted,
+    operations,
     routes,
 )
 from tests.conftest import Server, client, make_key
 
 SCOPES = (READ, WRITE, KEYS, AUDIT, ADMIN)
 ROLES = {"viewer": {READ}, "member": {READ, WRITE}, "admin": set(SCOPES), "owner": set(SCOPES)}
-"""What API.md says of the roles, once more: the code's own table must not be its own proof."""
+"""The documented scopes of the roles, written out again: the table in the code must not prove itself."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Credential:
     scopes: frozenset[str] = frozenset()
     reach: str = "team"
     role: str | None = None
-    is_over: bool = False
+    is_invalid: bool = False
     is_token: bool = False
 
     def may(self, scope: str) -> bool:
@@ -62,27 +62,29 @@ KINDS = [
     Credential("key of another team", frozenset({"*"}), "other team"),
     Credential("server:admin", frozenset({SERVER}), "server"),
     Credential("star of no team", frozenset({"*", SERVER}), "server"),
-    Credential("expired", frozenset({"*"}), is_over=True),
-    Credential("revoked", frozenset({"*"}), is_over=True),
+    Credential("expired", frozenset({"*"}), is_invalid=True),
+    Credential("revoked", frozenset({"*"}), is_invalid=True),
 ]
 CREDENTIALS = [
-    Credential("no key", is_over=True),
+    Credential("no key", is_invalid=True),
     *KINDS,
     *(replace(kind, name=f"token of {kind.name}", is_token=True) for kind in KINDS),
 ]
 
 
-def expected(route: Route, who: Credential) -> int:
-    """Return the status that a route owes a credential."""
+def expected_status(route: Route, credential: Credential) -> int:
+    """Return the status that a route must return to a credential."""
     if route.row.scope == PUBLIC:
         return route.success
-    if who.is_over:
+    if credential.is_invalid:
         return 401
-    if route.operation_id in SPECIAL and (status := SPECIAL[route.operation_id](who)) is not None:
+    if route.operation_id in SPECIAL and (status := SPECIAL[route.operation_id](credential)) is not None:
         return status
-    if not who.may(route.row.scope):
+    if not credential.may(route.row.scope):
         return 403
-    if who.reach in ("other team", "server") or (who.reach == "other project" and route.operation_id not in OF_TEAM):
+    if credential.reach in ("other team", "server") or (
+        credential.reach == "other project" and route.operation_id not in OF_TEAM
+    ):
         return {"id": 404, "project": 403, None: route.success}[route.row.names]
     return route.success
 
@@ -91,52 +93,61 @@ OF_TEAM = {"getTeam", "updateTeam", "deleteTeam", "listMembers", "createMember",
 PROJECT_REACH = ("project", "other project")
 
 
-def _team(who: Credential) -> int | None:
-    """Who administers the server sees and changes every team."""
-    return 200 if SERVER in who.scopes else _whole_team(who)
+def _team(credential: Credential) -> int | None:
+    """A server administrator can see and change every team."""
+    return 200 if SERVER in credential.scopes else _whole_team(credential)
 
 
-def _whole_team(who: Credential) -> int | None:
-    """A project key does not change the team; it may read it."""
-    return 403 if who.reach in PROJECT_REACH else None
+def _whole_team(credential: Credential) -> int | None:
+    """A project key cannot change the team, only read it."""
+    return 403 if credential.reach in PROJECT_REACH else None
 
 
-def _members(who: Credential) -> int | None:
-    """Somebody of no team acts in any that he names, if his scopes say so."""
-    return 0 if who.reach == "server" and "*" in who.scopes else _whole_team(who)
+def _members(credential: Credential) -> int | None:
+    """A credential without a team can act in any team that it names, if its scopes allow it."""
+    return 0 if credential.reach == "server" and "*" in credential.scopes else _whole_team(credential)
 
 
-def _delete_team(who: Credential) -> int | None:
-    if SERVER in who.scopes:
+def _delete_team(credential: Credential) -> int | None:
+    if SERVER in credential.scopes:
         return 200
-    if who.reach == "team" and who.may(ADMIN) and who.role != "owner" and "*" not in who.scopes:
+    if (
+        credential.reach == "team"
+        and credential.may(ADMIN)
+        and credential.role != "owner"
+        and "*" not in credential.scopes
+    ):
         return 403
-    return _whole_team(who)
+    return _whole_team(credential)
 
 
-def _no_token(who: Credential) -> int | None:
-    return 403 if who.is_token else None
+def _no_token(credential: Credential) -> int | None:
+    return 403 if credential.is_token else None
 
 
-def _own_key(who: Credential) -> int | None:
-    """A member's key touches his own only; a token does not touch what lives longer."""
-    return 403 if who.may(KEYS) and who.reach in ("team", "project") and (who.role or who.is_token) else None
+def _own_key(credential: Credential) -> int | None:
+    """A member's key may change that member's keys only; a token may not change what outlives it."""
+    return (
+        403
+        if credential.may(KEYS) and credential.reach in ("team", "project") and (credential.role or credential.is_token)
+        else None
+    )
 
 
-def _rotate(who: Credential) -> int | None:
-    return _no_token(who) or _own_key(who)
+def _rotate(credential: Credential) -> int | None:
+    return _no_token(credential) or _own_key(credential)
 
 
-def _create_project(who: Credential) -> int | None:
-    return 403 if who.reach in (*PROJECT_REACH, "server") else None
+def _create_project(credential: Credential) -> int | None:
+    return 403 if credential.reach in (*PROJECT_REACH, "server") else None
 
 
 SPECIAL = {
     "createToken": _no_token,
     "createKey": _no_token,
-    "listTeams": lambda who: 200 if SERVER in who.scopes else None,
-    "createTeam": lambda who: 201 if SERVER in who.scopes else 403,
-    "getTeam": lambda who: 200 if SERVER in who.scopes else None,
+    "listTeams": lambda credential: 200 if SERVER in credential.scopes else None,
+    "createTeam": lambda credential: 201 if SERVER in credential.scopes else 403,
+    "getTeam": lambda credential: 200 if SERVER in credential.scopes else None,
     "updateTeam": _team,
     "deleteTeam": _delete_team,
     "listMembers": _members,
@@ -146,13 +157,13 @@ SPECIAL = {
     "rotateKey": _rotate,
     "updateKey": _own_key,
     "createProject": _create_project,
-    "getVectorStatus": lambda who: 200 if who.reach == "server" else None,
-    "getOperation": lambda who: 404 if who.reach == "server" else None,
+    "getVectorStatus": lambda credential: 200 if credential.reach == "server" else None,
+    "getOperation": lambda credential: 404 if credential.reach == "server" else None,
 }
-"""Where more than a scope decides. None: the general rule holds; 0: success."""
+"""Routes where more than the scope decides. None: the general rule applies; 0: success."""
 
 
-class World:
+class MatrixTeams:
     """A team with two projects, another team, and a client for every kind of credential."""
 
     def __init__(self, server: Server) -> None:
@@ -161,52 +172,54 @@ class World:
         self.other_team, _ = self.make_team()
         with server.database.write() as connection:
             self.other_project = projects.create(connection, self.owner, name="other").id
-        self.clients = {who.name: self.client(who, self.owner, self.project) for who in CREDENTIALS}
-        self.end_what_is_over()
+        self.clients = {
+            credential.name: self.client(credential, self.owner, self.project) for credential in CREDENTIALS
+        }
+        self.invalidate_credentials()
 
     def make_team(self) -> tuple[Caller, str]:
-        """Make a team with a member of every role; return its owner and a project."""
+        """Create a team with a member of every role; return its owner and a project."""
         with self.server.database.write() as connection:
             owner = server_owner().within(teams.create(connection, server_owner(), name="matrix").id)
             for role in ROLES:
                 members.add(connection, owner, user_id=role, role=role)  # type: ignore[arg-type]
             return owner, projects.create(connection, owner, name="own").id
 
-    def client(self, who: Credential, owner: Caller, project: str) -> httpx.Client:
-        """Return a client with a credential of that kind, seen from a team and its project."""
-        if who.name == "no key":
+    def client(self, credential: Credential, owner: Caller, project: str) -> httpx.Client:
+        """Return a client with a credential of that kind, relative to a team and its project."""
+        if credential.name == "no key":
             return client(self.server, None)
-        maker = {"other team": self.other_team, "server": server_owner()}.get(who.reach, owner)
+        maker = {"other team": self.other_team, "server": server_owner()}.get(credential.reach, owner)
         key = make_key(
             self.server.database,
             maker,
-            scopes=(EVERYTHING,) if who.role else tuple(who.scopes),
-            project_id={"project": project, "other project": self.other_project}.get(who.reach),
-            user_id=who.role,
+            scopes=(EVERYTHING,) if credential.role else tuple(credential.scopes),
+            project_id={"project": project, "other project": self.other_project}.get(credential.reach),
+            user_id=credential.role,
         )
         http = client(self.server, key)
-        if not who.is_token:
+        if not credential.is_token:
             return http
         with http:
             return client(self.server, http.post("/v1/auth/token", json={}).json()["accessToken"])
 
-    def end_what_is_over(self) -> None:
-        for who in CREDENTIALS:
-            if who.is_over and who.name != "no key":
-                key_id = self.clients[who.name].get("/v1/auth/whoami").json()["keyId"]
-                column = "expires_at_epoch" if "expired" in who.name else "revoked_at_epoch"
+    def invalidate_credentials(self) -> None:
+        for credential in CREDENTIALS:
+            if credential.is_invalid and credential.name != "no key":
+                key_id = self.clients[credential.name].get("/v1/auth/whoami").json()["keyId"]
+                column = "expires_at_epoch" if "expired" in credential.name else "revoked_at_epoch"
                 with self.server.database.write() as connection:
                     connection.execute(update(api_keys).where(api_keys.c.id == key_id).values({column: now_ms() - 1}))
 
-    def things(self, owner: Caller, project: str) -> Things:
-        """Make one thing of each kind."""
+    def create_resources(self, owner: Caller, project: str) -> ResourceIds:
+        """Create one resource of each kind."""
         with self.server.database.write() as connection:
             memory, _ = memories.add(
                 connection,
                 owner,
                 memories.NewMemory(project_id=project, kind="manual", type="manual", narrative=unique()),
             )
-            start = sessions.Start(project_id=project, external_session_id=unique())
+            start = sessions.NewSession(project_id=project, external_session_id=unique())
             session, _ = sessions.start(connection, owner, start)
             new_event = events.NewEvent(
                 project_id=project, source_type="hook", event_type=unique(), occurred_at_epoch=1
@@ -217,7 +230,9 @@ class World:
             member = members.add(connection, owner, user_id=unique(), role="viewer")
             operation = jobs.create(connection, owner, "test", project_id=project, arguments={})
         assert owner.team_id is not None
-        return Things(owner.team_id, project, memory.id, session.id, event.id, key.id, member.user_id, operation.id)
+        return ResourceIds(
+            owner.team_id, project, memory.id, session.id, event.id, key.id, member.user_id, operation.id
+        )
 
 
 def unique() -> str:
@@ -225,31 +240,31 @@ def unique() -> str:
 
 
 @pytest.fixture(scope="module")
-def world(server: Server) -> Iterator[World]:
-    made = World(server)
-    yield made
-    for http in made.clients.values():
+def matrix(server: Server) -> Iterator[MatrixTeams]:
+    matrix = MatrixTeams(server)
+    yield matrix
+    for http in matrix.clients.values():
         http.close()
 
 
 def test_every_route_has_a_row_in_the_table():
-    """Whoever adds a route says in tests/api/routes.py who may use it."""
-    assert contracted().keys() == TABLE.keys()
+    """tests/api/route_table.py says which callers may use a new route."""
+    assert operations().keys() == TABLE.keys()
 
 
-ENDS_THE_WORLD = ("deleteTeam", "deleteProject", "purgeProjectMemory")
+DELETES_SHARED_DATA = ("deleteTeam", "deleteProject", "purgeProjectMemory")
 
 
-@pytest.mark.parametrize("who", CREDENTIALS, ids=lambda who: who.name)
+@pytest.mark.parametrize("credential", CREDENTIALS, ids=lambda credential: credential.name)
 @pytest.mark.parametrize("route", routes(), ids=lambda route: route.operation_id)
-def test_matrix(world: World, route: Route, who: Credential):
-    """The status is the one that the table says."""
-    status = expected(route, who) or route.success
-    if route.operation_id in ENDS_THE_WORLD and status == 200:
-        owner, project = world.make_team()
-        with world.client(who, owner, project) as http:
-            reply = route.send(http, world.things(owner, project))
+def test_route_returns_the_expected_status(matrix: MatrixTeams, route: Route, credential: Credential):
+    """It is the one in the table."""
+    status = expected_status(route, credential) or route.success
+    if route.operation_id in DELETES_SHARED_DATA and status == 200:
+        owner, project = matrix.make_team()
+        with matrix.client(credential, owner, project) as http:
+            reply = route.send(http, matrix.create_resources(owner, project))
     else:
-        reply = route.send(world.clients[who.name], world.things(world.owner, world.project))
+        reply = route.send(matrix.clients[credential.name], matrix.create_resources(matrix.owner, matrix.project))
 
     assert reply.status_code == status, reply.text
