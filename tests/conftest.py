@@ -237,7 +237,9 @@ def team(as_team: Callable[[str], Tenant]) -> Tenant:
 def make_tenant(server: Server, name: str) -> Tenant:
     """Make a team with a project and a `*` key."""
     with server.database.write() as connection:
-        team = teams.create(connection, server_owner(), name=name)
+        # a slug of its own: to number the thousandth team `a` takes a thousand look-ups
+        slug = f"team-{new_id().replace('-', '')}"
+        team = teams.create(connection, server_owner(), name=name, slug=slug)
         caller = server_owner().within(team.id)
         project = projects.create(connection, caller, name=f"{name} project")
     api_key = make_key(server.database, caller, scopes=(EVERYTHING,))
