@@ -170,14 +170,18 @@ def test_killed_restore_changes_nothing(location: DataLocation, tmp_path: Path, 
     """Even after most of its statements; running it again completes it."""
     write(location, tmp_path / "b.dump")
     lose_most(location)
+    # A statement may be over before anybody has seen it: after it, the restore waits to be killed.
     script = (
-        "import sys; from pathlib import Path; from app.services.backup import backup\n"
-        "backup_file, url, vectors, server_url = sys.argv[1:]\n"
+        "import sys, time; from pathlib import Path; from sqlalchemy import Engine, event\n"
+        "from app.services.backup import backup\n"
+        "backup_file, url, vectors, server_url, at = sys.argv[1:]\n"
+        "wait = lambda connection, cursor, statement, *_: time.sleep(120) if at in statement else None\n"
+        "event.listen(Engine, 'after_cursor_execute', wait)\n"
         "location = backup.DataLocation(url, Path(vectors), server_url)\n"
         "backup.restore(Path(backup_file), location, progress=lambda step: None)"
     )
     addresses = [location.url, str(location.vectors), location.server_url]
-    with subprocess.Popen([sys.executable, "-c", script, tmp_path / "b.dump", *addresses], cwd=ROOT) as restoring:
+    with subprocess.Popen([sys.executable, "-c", script, tmp_path / "b.dump", *addresses, at], cwd=ROOT) as restoring:
         wait_for(location, at)
         os.kill(restoring.pid, signal.SIGKILL)
 
